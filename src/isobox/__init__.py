@@ -1,0 +1,97 @@
+"""isobox: the execution layer of an agent harness.
+
+The model decides what to do; isobox decides what that can touch. See
+`BubblewrapWorkspace` and `LocalWorkspace`, and `isobox.sync` for blocking code.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isobox._audit.sinks import AuditSink, JsonlSink, MemorySink
+    from isobox._core.isolation import Barrier, Isolation
+    from isobox._core.results import (
+        Captured,
+        Edited,
+        Entry,
+        Exit,
+        Listing,
+        Match,
+        Matches,
+        Process,
+        RunResult,
+        SnapshotRef,
+    )
+    from isobox._core.spec import Availability, Limits
+    from isobox._policy.policy import Policy
+    from isobox._workspace.base import WorkspaceBase
+    from isobox._workspace.classes import BubblewrapWorkspace, LocalWorkspace
+    from isobox._workspace.shell import Shell
+    from isobox.errors import IsoboxError
+
+_HOMES = {
+    "AuditSink": "isobox._audit.sinks",
+    "Availability": "isobox._core.spec",
+    "Barrier": "isobox._core.isolation",
+    "BubblewrapWorkspace": "isobox._workspace.classes",
+    "Captured": "isobox._core.results",
+    "Edited": "isobox._core.results",
+    "Entry": "isobox._core.results",
+    "Exit": "isobox._core.results",
+    "IsoboxError": "isobox.errors",
+    "Isolation": "isobox._core.isolation",
+    "JsonlSink": "isobox._audit.sinks",
+    "Limits": "isobox._core.spec",
+    "Listing": "isobox._core.results",
+    "LocalWorkspace": "isobox._workspace.classes",
+    "Match": "isobox._core.results",
+    "Matches": "isobox._core.results",
+    "MemorySink": "isobox._audit.sinks",
+    "Policy": "isobox._policy.policy",
+    "Process": "isobox._core.results",
+    "RunResult": "isobox._core.results",
+    "Shell": "isobox._workspace.shell",
+    "SnapshotRef": "isobox._core.results",
+    "WorkspaceBase": "isobox._workspace.base",
+}
+
+__all__ = [
+    "AuditSink",
+    "Availability",
+    "Barrier",
+    "BubblewrapWorkspace",
+    "Captured",
+    "Edited",
+    "Entry",
+    "Exit",
+    "IsoboxError",
+    "Isolation",
+    "JsonlSink",
+    "Limits",
+    "Listing",
+    "LocalWorkspace",
+    "Match",
+    "Matches",
+    "MemorySink",
+    "Policy",
+    "Process",
+    "RunResult",
+    "Shell",
+    "SnapshotRef",
+    "WorkspaceBase",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'isobox' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""A record of everything that was asked and how it ended."""

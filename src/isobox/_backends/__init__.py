@@ -1,0 +1,1 @@
+"""Backends, each in its folder; reached by name through the registry."""

@@ -1,0 +1,165 @@
+"""What a sandbox sees: an allowlist that begins with nothing."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from isobox.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from isobox.abc import Limits
+
+ROOT: Final = "/workspace"
+HOME: Final = "/home/agent"
+PROGRAM: Final = "/run/isobox/guest"
+UID: Final = 1000
+MiB = 1024 * 1024
+
+#: Read-only, where the host has them. None holds secrets; none is /etc itself.
+_ETC = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/java*",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/python3*",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+)
+
+_FILES = {
+    "/etc/passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\n"
+    f"agent:x:{UID}:{UID}:agent:{HOME}:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "/etc/group": f"root:x:0:\nagent:x:{UID}:\nnogroup:x:65534:\n",
+    "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "/etc/resolv.conf": "",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+
+
+@dataclass
+class View:
+    """Arguments of bwrap, and the descriptors that they name.
+
+    The descriptors stay open until `close`; bwrap inherits them.
+    """
+
+    arguments: list[str] = field(default_factory=list[str])
+    descriptors: list[int] = field(default_factory=list[int])
+
+    def add(self, *arguments: str) -> None:
+        """Append arguments."""
+        self.arguments.extend(arguments)
+
+    def data(self, content: bytes) -> str:
+        """Return the number of a descriptor that reads as `content`."""
+        fd = os.memfd_create("isobox", os.MFD_CLOEXEC)
+        self.descriptors.append(fd)
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+        return str(fd)
+
+    def directory(self, path: str) -> str:
+        """Return the number of a descriptor of a trusted host path."""
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        self.descriptors.append(fd)
+        return str(fd)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for fd in self.descriptors:
+            os.close(fd)
+        self.descriptors.clear()
+
+
+def isolate(view: View) -> None:
+    """Take namespaces of every kind, and no privilege."""
+    view.add(
+        "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+        "--unshare-cgroup-try", "--unshare-net", "--disable-userns",
+        "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox",
+        "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        "--clearenv",
+    )  # fmt: skip
+
+
+def system(view: View) -> None:
+    """Show the system's programs, and an /etc of few files."""
+    view.add("--ro-bind", "/usr", "/usr")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = f"/{name}"
+        if os.path.islink(path):
+            view.add("--symlink", os.readlink(path), path)
+        elif os.path.isdir(path):
+            view.add("--ro-bind", path, path)
+    view.add("--dir", "/etc")
+    for pattern in _ETC:
+        for path in sorted(glob.glob(pattern)):
+            view.add("--ro-bind", path, path)
+    for path, text in _FILES.items():
+        view.add("--ro-bind-data", view.data(text.encode()), path)
+
+
+def scratch(view: View, limits: Limits) -> None:
+    """Give /proc, /dev and private writable places of bounded size."""
+    view.add("--proc", "/proc", "--dev", "/dev")
+    _tmpfs(view, "/dev/shm", 64 * MiB, "1777")  # noqa: S108 - in the sandbox
+    _tmpfs(view, "/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
+    _tmpfs(view, "/var/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
+    _tmpfs(view, HOME, limits.tmp, "0700")
+    _tmpfs(view, "/run", 4 * MiB, "0755")
+
+
+def _tmpfs(view: View, path: str, size: int, mode: str) -> None:
+    view.add("--size", str(size), "--perms", mode, "--tmpfs", path)
+
+
+def seal(view: View) -> None:
+    """Make everything read-only that is not meant to be written."""
+    view.add("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def interpreter(view: View) -> str:
+    """Return a Python for the guest, as the sandbox sees it.
+
+    The system's if there is one; else the one that runs isobox, wherever it
+    lives: it is bound by descriptor, so that no directory above it must be
+    open to the sandbox's user.
+
+    Raises:
+        BackendUnavailableError: There is none that will do.
+    """
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
+            return path
+    return _own_interpreter(view)
+
+
+def _own_interpreter(view: View) -> str:
+    prefix = os.path.realpath(sys.base_prefix)
+    name = "python{}.{}".format(*sys.version_info)
+    path = os.path.join(prefix, "bin", name)
+    if not os.access(path, os.X_OK):
+        raise BackendUnavailableError(
+            f"no Python for the guest: neither /usr/bin/python3 nor {path}",
+            fix="apt-get install python3-minimal",
+            backend="bubblewrap",
+        )
+    if not prefix.startswith("/usr/"):
+        view.add("--ro-bind-fd", view.directory(prefix), prefix)
+    return path

@@ -1,0 +1,63 @@
+"""A task group that may be opened in one task and closed in another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from anyio.abc import TaskGroup
+
+
+class Background:
+    """Runs tasks in a group of their own, until `aclose`.
+
+    A task group belongs to the task that entered it; what a workspace starts in
+    one call and ends in another needs a task between them.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._group: TaskGroup | None = None
+
+    async def open(self) -> None:
+        """Be ready to start tasks."""
+        ready = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(ready))
+        await ready
+
+    def start(self, job: Callable[[], Awaitable[object]]) -> None:
+        """Start a task."""
+        assert self._group is not None  # noqa: S101 - opened first
+        self._group.start_soon(job)
+
+    async def aclose(self) -> None:
+        """Cancel every task and wait until all are gone; safe to call again."""
+        task, self._task = self._task, None
+        if task is not None and self._group is not None:
+            self._group.cancel_scope.cancel()
+            await asyncio.wait([task])
+            task.result()
+
+    async def _run(self, ready: asyncio.Future[None]) -> None:
+        async with anyio.create_task_group() as group:
+            self._group = group
+            ready.set_result(None)
+            await anyio.sleep_forever()
+
+
+@contextlib.contextmanager
+def collapsed() -> Iterator[None]:
+    """Raise what a task group failed with, not the group around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None

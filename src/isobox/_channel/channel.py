@@ -1,0 +1,217 @@
+"""The multiplexer: many streams over one socket to one guest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from typing_extensions import override
+
+from isobox._channel import frames
+from isobox._channel.stream import Stream
+from isobox._guest import agent
+from isobox.errors import ProtocolError, SandboxLostError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from isobox._channel.stream import Fields
+
+#: Seconds of silence, while answers are due, after which the guest is asked
+#: whether it lives, and after which it counts as dead.
+_QUIET, _DEAD = 10.0, 30.0
+
+
+class Channel(asyncio.Protocol):
+    """The host's end of the channel.
+
+    A frame that the protocol forbids, or silence while answers are due, ends
+    the channel: every stream fails with the same SandboxLostError.
+
+    Attributes:
+        hello: What the guest said of itself.
+        failure: Why the channel has ended, once it has.
+    """
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.hello: Fields = {}
+        self.failure: SandboxLostError | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self.on_accept: Callable[[Stream, Fields], None] | None = None
+        self._parser = frames.Parser()
+        self._streams: dict[int, Stream] = {}
+        self._last = 0
+        self._transport: asyncio.Transport | None = None
+        self._ready: asyncio.Future[None] = self.loop.create_future()
+        self._closed: asyncio.Future[None] = self.loop.create_future()
+        self._writable: asyncio.Future[None] | None = None
+        self._heard = self.loop.time()
+        self._pulse: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> Channel:
+        """Return a channel over a connected socket, which it then owns."""
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, channel = await loop.create_unix_connection(cls, sock=sock)
+        return channel
+
+    async def greet(self, config: Fields, *, timeout: float) -> None:
+        """Configure the guest and wait for its hello.
+
+        Raises:
+            SandboxLostError: It ended, or did not answer within `timeout`.
+            ProtocolError: It speaks another version.
+        """
+        self.write(agent.CONFIG, 0, agent.encode(config))
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            self.fail(SandboxLostError("the guest did not start in time"))
+        self.check()
+        if self.hello.get("version") != agent.VERSION:
+            self.fail(ProtocolError("the guest speaks another version"))
+            self.check()
+
+    # asyncio's side.
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=2 * agent.PIECE)
+        self._beat()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
+        try:
+            for kind, number, payload in self._parser.feed(data):
+                self._arrived(kind, number, payload)
+        except ProtocolError as error:
+            self.fail(error)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fail(SandboxLostError("the sandbox ended"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    @override
+    def pause_writing(self) -> None:
+        self._writable = self.loop.create_future()
+
+    @override
+    def resume_writing(self) -> None:
+        waiter, self._writable = self._writable, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # What arrives.
+
+    def _arrived(self, kind: int, number: int, payload: bytes) -> None:
+        if self.failure is not None:
+            return
+        if kind == agent.HELLO:
+            self._greeted(payload)
+        elif kind == agent.ACCEPT:
+            self._accepted(number, payload)
+        elif kind == agent.PONG:
+            pass
+        elif stream := self._streams.get(number):
+            stream.arrived(kind, payload)
+        else:
+            raise ProtocolError("the guest sent a frame for no operation")
+
+    def _greeted(self, payload: bytes) -> None:
+        if self._ready.done():
+            raise ProtocolError("the guest said hello again")
+        self.hello = frames.fields(payload)
+        self._ready.set_result(None)
+
+    def _accepted(self, number: int, payload: bytes) -> None:
+        if self.on_accept is None or number in self._streams:
+            raise ProtocolError("the guest opened a stream unasked")
+        if number < agent.ACCEPTED:
+            raise ProtocolError("the guest opened a stream of the host's")
+        stream = self._streams[number] = Stream(self, number)
+        self.on_accept(stream, frames.fields(payload))
+
+    # What is sent.
+
+    def open(self, op: str, **fields: object) -> Stream:
+        """Begin an operation.
+
+        Raises:
+            SandboxLostError: The sandbox is gone.
+        """
+        self.check()
+        self._last = self._last % (agent.ACCEPTED - 1) + 1
+        stream = self._streams[self._last] = Stream(self, self._last)
+        self.write(agent.OPEN, stream.number, agent.encode({"op": op, **fields}))
+        return stream
+
+    def write(self, kind: int, number: int, *parts: bytes) -> None:
+        """Send one frame, or queue it behind others."""
+        if self._transport is not None and self.failure is None:
+            self._transport.write(frames.frame(kind, number, *parts))
+
+    async def drain(self) -> None:
+        """Wait until little is queued."""
+        if self._writable is not None and self.failure is None:
+            await asyncio.shield(self._writable)
+
+    def forget(self, stream: Stream) -> None:
+        """A stream has been answered."""
+        self._streams.pop(stream.number, None)
+
+    # The end.
+
+    def check(self) -> None:
+        """Raise why the channel has ended, if it has.
+
+        Raises:
+            SandboxLostError: The sandbox is gone.
+        """
+        if self.failure is not None:
+            raise _copy(self.failure)
+
+    def fail(self, error: SandboxLostError) -> None:
+        """End the channel; the first reason counts."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if self._pulse is not None:
+            self._pulse.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self.resume_writing()
+        if not self._ready.done():
+            self._ready.set_result(None)
+        if self.on_lost is not None:
+            self.on_lost()
+        for stream in list(self._streams.values()):
+            stream.lost(_copy(self.failure))
+
+    async def aclose(self) -> None:
+        """Hang up; the guest then ends with all that is below it."""
+        self.fail(SandboxLostError("the workspace was closed"))
+        await asyncio.shield(self._closed)
+
+    def _beat(self) -> None:
+        silence = self.loop.time() - self._heard
+        if not self._streams:
+            self._heard = self.loop.time()
+        elif silence > _DEAD:
+            self.fail(SandboxLostError("the guest does not answer"))
+            return
+        elif silence > _QUIET:
+            self.write(agent.PING, 0)
+        self._pulse = self.loop.call_later(_QUIET / 2, self._beat)
+
+
+def _copy(error: SandboxLostError) -> SandboxLostError:
+    """Return a fresh error: each raise of one object would grow its traceback."""
+    return type(error)(error.message, backend=error.backend)

@@ -1,0 +1,444 @@
+"""A sandbox whose every operation goes over one channel to its guest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from typing_extensions import override
+
+from isobox._channel import unpack
+from isobox._channel.process import GuestProcess
+from isobox._channel.refusals import error_for
+from isobox._channel.stream import GuestRefusal
+from isobox._core.ops import Pull, Push
+from isobox._core.results import (
+    PATH_ERRORS,
+    ByteStream,
+    Connection,
+    Edited,
+    Listing,
+    Matches,
+    SnapshotRef,
+)
+from isobox._core.sandbox import Sandbox
+from isobox._guest import agent
+from isobox.errors import InvalidArgumentError, ProtocolError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from isobox._channel.channel import Channel
+    from isobox._channel.stream import Fields, Stream
+    from isobox._core import ops
+    from isobox._core.capabilities import Capability
+    from isobox._core.isolation import Isolation
+    from isobox._core.results import Entry, Process
+
+#: The longest script that is sent in one frame.
+_LONGEST_SCRIPT = 8 << 20
+_LIMITS = frozenset(
+    ("as", "core", "cpu", "data", "fsize", "nofile", "nproc", "stack", "memlock")
+)
+
+
+class ChannelSandbox(Sandbox):
+    """Does every operation by its guest.
+
+    A backend makes the channel, says what it isolates, and releases what it
+    made in `_release`.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        backend: str,
+        root: str,
+        capabilities: frozenset[Capability],
+        isolation: Isolation,
+    ) -> None:
+        self.backend = backend
+        self.root = root
+        self.capabilities = capabilities
+        self.channel = channel
+        self._isolation = isolation
+        self._snapshots = contextlib.ExitStack()
+        self._store: str | None = None
+        self._closed = False
+
+    # Commands.
+
+    @override
+    async def spawn(self, op: ops.Spawn, /) -> Process:
+        self._supported(op)
+        stream = self.channel.open(
+            "spawn",
+            argv=[_bytes(part) for part in op.argv],
+            script=None if op.script is None else _bytes(op.script),
+            cwd=_bytes(op.cwd),
+            env={
+                name: None if value is None else _bytes(value)
+                for name, value in op.env.items()
+            },
+            stdin=op.stdin,
+            tty=None if op.tty is None else [op.tty.columns, op.tty.rows],
+            timeout=None if op.timeout is None else float(op.timeout),
+            idle_timeout=None if op.idle_timeout is None else float(op.idle_timeout),
+            capture=op.capture,
+            spool=None if op.spool is None else _bytes(op.spool),
+            limits=dict(op.limits),
+            report=op.report,
+        )
+        process = GuestProcess(stream, op)
+        if op.capture is None:
+            try:
+                await process.started()
+            except BaseException:
+                await process.aclose()
+                raise
+        return process
+
+    def _supported(self, op: ops.Spawn) -> None:
+        if op.user is not None:
+            raise UnsupportedError(
+                f"{self.backend} runs commands as one user; leave `user` out"
+            )
+        if unknown := op.limits.keys() - _LIMITS:
+            raise InvalidArgumentError(
+                f"unknown limits: {', '.join(sorted(unknown))}; there are "
+                f"{', '.join(sorted(_LIMITS))}"
+            )
+        if op.script is not None and len(op.script) > _LONGEST_SCRIPT:
+            raise InvalidArgumentError(
+                "the script is longer than 8 MiB; write it to a file and run that"
+            )
+
+    # Files.
+
+    @override
+    async def read(self, op: ops.Read, /) -> ByteStream:
+        stream = self.channel.open(
+            "read", path=_bytes(op.path), offset=op.offset, length=op.length
+        )
+        return await _opened(stream, op="read", path=op.path)
+
+    @override
+    async def write(self, op: ops.Write, /) -> Entry:
+        small = isinstance(op.body, bytes) and len(op.body) <= agent.PIECE
+        stream = self.channel.open(
+            "write",
+            path=_bytes(op.path),
+            body=op.body if small else None,
+            mode=op.mode,
+            if_match=op.if_match,
+            parents=op.parents,
+        )
+        async with _settled(stream, op="write", path=op.path):
+            if not small:
+                await _send(stream, op.body)
+            return _entry(await stream.answer(), op.path)
+
+    @override
+    async def edit(self, op: ops.Edit, /) -> Edited:
+        pieces = [[piece.old, piece.new, piece.every] for piece in op.replacements]
+        stream = self.channel.open(
+            "edit", path=_bytes(op.path), pieces=pieces, if_match=op.if_match
+        )
+        stream.inbox(agent.BODY)
+        async with _settled(stream, op="edit", path=op.path):
+            fields = await stream.answer()
+        count = fields.get("count")
+        if not isinstance(count, int):
+            raise ProtocolError("the guest did not say what it replaced")
+        return Edited(_entry(fields, op.path), count)
+
+    @override
+    async def scan(self, op: ops.Scan, /) -> Listing:
+        stream = self.channel.open(
+            "scan",
+            path=_bytes(op.path),
+            depth=op.depth,
+            limit=op.limit,
+            pattern=op.pattern,
+            follow=op.follow,
+            digest=op.digest,
+        )
+        entries: list[Entry] = []
+        stream.inbox(agent.BODY)
+        async with _settled(stream, op="scan", path=op.path):
+            while piece := await stream.receive(agent.BODY):
+                entries.extend(unpack.entries(piece, op.path))
+                # SAFETY: the limit bounds what a lying guest can make us keep.
+                if len(entries) > max(op.limit, 1):
+                    self._broken("the guest described more than was asked")
+            fields = await stream.answer()
+        if op.depth == 0 and len(entries) != 1:
+            self._broken("the guest described more or less than one path")
+        entries.sort(key=_path)
+        return Listing(tuple(entries), fields.get("truncated") is True)
+
+    @override
+    async def search(self, op: ops.Search, /) -> Matches:
+        stream = self.channel.open(
+            "search",
+            path=_bytes(op.path),
+            pattern=op.pattern,
+            literal=op.literal,
+            ignore_case=op.ignore_case,
+            glob=op.glob,
+            context=op.context,
+            limit=op.limit,
+            timeout=float(op.timeout),
+        )
+        stream.inbox(agent.BODY)
+        async with _settled(stream, op="search", path=op.path):
+            data = await self._gathered(stream)
+            fields = await stream.answer()
+        late = fields.get("late") is True
+        found = tuple(unpack.matches(data, op.path, cut=late))
+        files, skipped = fields.get("files"), fields.get("skipped")
+        return Matches(
+            found[: op.limit],
+            files if isinstance(files, int) else 0,
+            late or fields.get("truncated") is True,
+            tuple(
+                item.decode("utf-8", PATH_ERRORS)
+                for item in (skipped if isinstance(skipped, list) else [])
+                if isinstance(item, bytes)
+            ),
+        )
+
+    async def _gathered(self, stream: Stream) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await stream.receive(agent.BODY):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _LARGEST_FOUND:
+                self._broken("the guest found more than can be")
+        return b"".join(pieces)
+
+    @override
+    async def remove(self, op: ops.Remove, /) -> None:
+        stream = self.channel.open(
+            "remove", path=_bytes(op.path), recursive=op.recursive
+        )
+        stream.inbox(agent.BODY)
+        async with _settled(stream, op="remove", path=op.path):
+            await stream.answer()
+
+    @override
+    async def pull(self, op: ops.Pull, /) -> ByteStream:
+        stream = self.channel.open("pull", path=_bytes(op.path))
+        return await _opened(stream, op="pull", path=op.path)
+
+    @override
+    async def push(self, op: ops.Push, /) -> int:
+        return await self._push(op, clear=False)
+
+    async def _push(self, op: ops.Push, *, clear: bool) -> int:
+        stream = self.channel.open("push", path=_bytes(op.path), clear=clear)
+        stream.inbox(agent.BODY)
+        async with _settled(stream, op="push", path=op.path):
+            await _send(stream, op.body)
+            fields = await stream.answer()
+        count = fields.get("count")
+        return count if isinstance(count, int) else 0
+
+    # The network inside.
+
+    @override
+    async def dial(self, op: ops.Dial, /) -> Connection:
+        stream = self.channel.open("dial", host=op.host, port=op.port)
+        stream.inbox(agent.BODY)
+        connected = self.channel.loop.create_future()
+        stream.on_event = lambda _: connected.done() or connected.set_result(None)
+        stream.on_answer(lambda *_: connected.done() or connected.set_result(None))
+        where = f"{op.host}:{op.port}"
+        async with _settled(stream, op="dial", path=where):
+            await asyncio.shield(connected)
+            stream.raise_failure()
+        return _Dialled(stream, op="dial", path=where)
+
+    # State.
+
+    @override
+    async def snapshot(self, op: ops.Snapshot, /) -> SnapshotRef:
+        if self._store is None:
+            self._store = self._snapshots.enter_context(
+                tempfile.TemporaryDirectory(prefix="isobox-snapshots-")
+            )
+        name = secrets.token_hex(8)
+        path = os.path.join(self._store, name)
+        try:
+            async with await self.pull(Pull(path=self.root)) as stream:
+                with open(path, "xb") as file:
+                    async for piece in stream:
+                        file.write(piece)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            raise
+        return SnapshotRef(name, os.stat(path).st_size, time.time())
+
+    @override
+    async def restore(self, op: ops.Restore, /) -> None:
+        name = op.snapshot.id
+        known = self._store is not None and name in os.listdir(self._store)
+        if self._store is None or not known:
+            raise InvalidArgumentError(f"this workspace has no snapshot {name!r}")
+        body = _file(os.path.join(self._store, name))
+        await self._push(Push(path=self.root, body=body), clear=True)
+
+    # Life.
+
+    @override
+    def isolation(self) -> Isolation:
+        return self._isolation
+
+    @override
+    async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            try:
+                await self.channel.aclose()
+            finally:
+                self._snapshots.close()
+                await self._release()
+
+    async def _release(self) -> None:
+        """Release what the backend made for it."""
+
+    def _broken(self, message: str) -> None:
+        """End a channel whose guest lies.
+
+        Raises:
+            ProtocolError: Always.
+        """
+        self.channel.fail(ProtocolError(message))
+        self.channel.check()
+
+
+#: Bytes of matches: lines are clipped in the guest and counted by the limit.
+_LARGEST_FOUND = 64 << 20
+
+
+@contextlib.asynccontextmanager
+async def _settled(stream: Stream, *, op: str, path: str) -> AsyncIterator[None]:
+    """Translate refusals; on the way out nothing of the operation goes on."""
+    try:
+        yield
+    except GuestRefusal as refusal:
+        raise error_for(refusal, op=op, path=path) from None
+    except ProtocolError as error:
+        stream.channel.fail(error)
+        raise
+    finally:
+        if not stream.answered and op != "dial":
+            with anyio.CancelScope(shield=True):
+                await stream.cancel()
+
+
+async def _opened(stream: Stream, *, op: str, path: str) -> ByteStream:
+    box = stream.inbox(agent.BODY)
+    try:
+        await box.wait()
+        if not box:
+            stream.raise_failure()
+    except GuestRefusal as refusal:
+        raise error_for(refusal, op=op, path=path) from None
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await stream.cancel()
+        raise
+    return _Body(stream, op=op, path=path)
+
+
+class _Body(ByteStream):
+    def __init__(self, stream: Stream, *, op: str, path: str) -> None:
+        super().__init__()
+        self._stream = stream
+        self._op = op
+        self._path = path
+        self._count = 0
+
+    @override
+    async def receive(self) -> bytes:
+        piece = await self._stream.receive(agent.BODY)
+        self._count += len(piece)
+        if not piece:
+            self._ended({"bytes": self._count})
+            await self._conclude()
+        return piece
+
+    async def _conclude(self) -> None:
+        # A read that broke off must never look like the end of the file.
+        try:
+            await self._stream.answer()
+        except GuestRefusal as refusal:
+            raise error_for(refusal, op=self._op, path=self._path) from None
+
+    @override
+    async def aclose(self) -> None:
+        self._ended({"bytes": self._count})
+        if not self._stream.answered:
+            with anyio.CancelScope(shield=True):
+                await self._stream.cancel()
+
+
+class _Dialled(_Body, Connection):
+    @override
+    async def _conclude(self) -> None:
+        """The other side may have more to receive."""
+
+    @override
+    async def send(self, data: bytes) -> None:
+        await self._stream.send(agent.BODY, data)
+
+    @override
+    async def send_eof(self) -> None:
+        self._stream.end(agent.BODY)
+
+
+async def _send(stream: Stream, body: ops.Body) -> None:
+    if isinstance(body, bytes):
+        await stream.send(agent.BODY, body)
+    else:
+        async for piece in body:
+            await stream.send(agent.BODY, piece)
+            if stream.answered:
+                return
+    stream.end(agent.BODY)
+
+
+async def _file(path: str) -> AsyncIterator[bytes]:
+    with open(path, "rb") as file:
+        while piece := file.read(agent.PIECE):
+            yield piece
+
+
+def _entry(fields: Fields, path: str) -> Entry:
+    packed = fields.get("entry")
+    if not isinstance(packed, bytes):
+        raise ProtocolError("the guest did not describe what it wrote")
+    found = list(unpack.entries(packed, path))
+    if len(found) != 1:
+        raise ProtocolError("the guest described more or less than one path")
+    return found[0]
+
+
+def _path(entry: Entry) -> str:
+    return entry.path
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", PATH_ERRORS)

@@ -1,0 +1,31 @@
+"""What a sandbox can do beyond what all of them must."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Capability = Literal[
+    "tty",  # commands on a terminal
+    "dial",  # connections to ports inside
+    "snapshot",  # saving and restoring the files
+    "rlimits",  # resource limits of a single command
+    "kill_tree",  # every descendant of a command dies with it
+    "isolated",  # commands cannot reach the host's files and processes
+    "no_network",  # commands have no route out
+    "persistent",  # files outlive the sandbox
+    "user",  # commands as another user
+]
+
+CAPABILITIES: Final[frozenset[Capability]] = frozenset(
+    (
+        "tty",
+        "dial",
+        "snapshot",
+        "rlimits",
+        "kill_tree",
+        "isolated",
+        "no_network",
+        "persistent",
+        "user",
+    )
+)

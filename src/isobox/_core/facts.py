@@ -1,0 +1,111 @@
+"""Facts of an operation: plain data for policies and records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from isobox._core.ops import (
+    AnyOp,
+    Dial,
+    Edit,
+    Op,
+    Pull,
+    Push,
+    Read,
+    Remove,
+    Restore,
+    Scan,
+    Search,
+    Snapshot,
+    Spawn,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from isobox._core.ops import Body
+
+#: Plain data: what JSON can hold.
+Fact = str | int | float | bool | None | list[str]
+
+#: The longest text of a command that a record repeats.
+_TEXT = 4096
+
+
+def facts(op: Op[object]) -> dict[str, Fact]:
+    """Return what there is to know of `op`, without the content it carries."""
+    return {
+        key: value for key, value in _facts(_known(op)).items() if value is not None
+    }
+
+
+def path_of(op: Op[object]) -> str | None:
+    """Return the path that `op` is about, if it is about one."""
+    if isinstance(op, Spawn):
+        return op.cwd
+    path = getattr(op, "path", None)
+    return path if isinstance(path, str) else None
+
+
+def _known(op: object) -> AnyOp:
+    if isinstance(op, AnyOp):
+        return op
+    raise TypeError(f"not an operation: {type(op).__name__}")
+
+
+def _facts(op: AnyOp) -> dict[str, Fact]:
+    match op:
+        case Spawn():
+            return _spawn(op)
+        case Read():
+            return {"path": op.path, "offset": op.offset, "length": op.length}
+        case Write():
+            return {
+                "path": op.path,
+                "size": _size(op.body),
+                "mode": op.mode,
+                "if_match": op.if_match,
+            }
+        case Edit():
+            return {"path": op.path, "replacements": len(op.replacements)}
+        case Scan():
+            return {"path": op.path, "depth": op.depth, "pattern": op.pattern}
+        case Search():
+            return {"path": op.path, "pattern": op.pattern, "glob": op.glob}
+        case Remove():
+            return {"path": op.path, "recursive": op.recursive}
+        case Pull():
+            return {"path": op.path}
+        case Push():
+            return {"path": op.path, "size": _size(op.body)}
+        case Dial():
+            return {"host": op.host, "port": op.port}
+        case Snapshot():
+            return {}
+        case Restore():
+            return {"snapshot": op.snapshot.id}
+        case _:
+            assert_never(op)
+
+
+def _spawn(op: Spawn) -> dict[str, Fact]:
+    return {
+        "argv": [_short(part) for part in op.argv[:256]] or None,
+        "script": None if op.script is None else _short(op.script),
+        "cwd": op.cwd,
+        "env": sorted(op.env) or None,
+        "stdin": op.stdin,
+        "tty": op.tty is not None,
+        "timeout": op.timeout,
+        "user": op.user,
+        "label": op.label,
+    }
+
+
+def _short(text: str) -> str:
+    if len(text) <= _TEXT:
+        return text
+    return f"{text[:_TEXT]}[... {len(text) - _TEXT} characters more]"
+
+
+def _size(body: Body) -> int | None:
+    return len(body) if isinstance(body, bytes) else None

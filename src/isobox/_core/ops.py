@@ -1,0 +1,334 @@
+"""Operations: each thing that can happen in a sandbox, as frozen data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+
+from typing_extensions import override
+
+from isobox._core.results import (
+    ByteStream,
+    Connection,
+    Edited,
+    Entry,
+    Listing,
+    Matches,
+    Process,
+    SnapshotRef,
+)
+
+if TYPE_CHECKING:
+    from isobox._core.sandbox import Sandbox
+
+R_co = TypeVar("R_co", covariant=True)
+
+#: Content to write: bytes at hand, or pieces that arrive.
+Body = bytes | AsyncIterable[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op(ABC, Generic[R_co]):
+    """One thing that can happen in a sandbox."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    async def on(self, sandbox: Sandbox, /) -> R_co:
+        """Perform this operation on a sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSize:
+    """Size of a terminal in characters."""
+
+    columns: int = 80
+    rows: int = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn(Op[Process]):
+    """Start a command.
+
+    Attributes:
+        argv: Program and arguments, never interpreted. Empty with `script`.
+        script: Text for the workspace's shell, of any length.
+        cwd: Absolute directory inside the sandbox.
+        env: Variables added to the workspace's own; None removes one.
+        stdin: Whether standard input is a pipe (else it is at its end).
+        tty: Run on a terminal of this size.
+        timeout: Seconds until it and its descendants are killed.
+        idle_timeout: Seconds without output until the same.
+        capture: Bytes kept of each output; None streams it instead.
+        spool: Path inside where the full output is written as well.
+        user: Name or id to run as, where the backend can.
+        limits: Resource limits by name: `as`, `core`, `cpu`, `data`, `fsize`,
+            `nofile`, `nproc`, `stack` (bytes, seconds or counts as setrlimit).
+        report: Open descriptor 3 of the command as a third output.
+        label: What asks for it, for the record: a tool's or server's name.
+    """
+
+    name: ClassVar[str] = "spawn"
+
+    argv: tuple[str, ...] = ()
+    script: str | None = None
+    cwd: str
+    env: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    stdin: bool = False
+    tty: WindowSize | None = None
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    capture: int | None = None
+    spool: str | None = None
+    user: str | None = None
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    report: bool = False
+    label: str | None = None
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Process:
+        return await sandbox.spawn(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(Op[ByteStream]):
+    """Read a regular file, or `length` bytes of it from `offset`."""
+
+    name: ClassVar[str] = "read"
+
+    path: str
+    offset: int = 0
+    length: int | None = None
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> ByteStream:
+        return await sandbox.read(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write(Op[Entry]):
+    """Replace a file's content atomically; a symlink is written through.
+
+    Attributes:
+        path: Absolute path inside the sandbox.
+        body: The new content.
+        mode: Permission bits; None keeps those of the file, 0o644 for a new one.
+        if_match: SHA-256 in hex of the content to replace; "" means that the
+            file must not exist. None writes whatever is there.
+        parents: Make missing directories above it.
+    """
+
+    name: ClassVar[str] = "write"
+
+    path: str
+    body: Body = field(repr=False)
+    mode: int | None = None
+    if_match: str | None = None
+    parents: bool = True
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Entry:
+        return await sandbox.write(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Text to find and what to put there; `every` allows more than one place."""
+
+    old: bytes
+    new: bytes
+    every: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit(Op[Edited]):
+    """Replace pieces of one file, all of them or none, atomically."""
+
+    name: ClassVar[str] = "edit"
+
+    path: str
+    replacements: tuple[Replacement, ...]
+    if_match: str | None = None
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Edited:
+        return await sandbox.edit(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan(Op[Listing]):
+    """Describe what is at and below a path, in one round trip.
+
+    Attributes:
+        path: Absolute path inside the sandbox.
+        depth: 0 describes the path itself, 1 the names in the directory, n
+            that many levels; None all of them. Links are not followed below.
+        limit: The most entries that are returned.
+        pattern: Only names that match: `**`, `*`, `?`, `[...]`, `{a,b}`,
+            relative to `path`.
+        follow: Describe the target when `path` itself is a symlink.
+        digest: Compute each regular file's SHA-256.
+    """
+
+    name: ClassVar[str] = "scan"
+
+    path: str
+    depth: int | None = 1
+    limit: int = 100_000
+    pattern: str | None = None
+    follow: bool = True
+    digest: bool = False
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Listing:
+        return await sandbox.scan(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search(Op[Matches]):
+    """Find lines that match a regular expression, below a path.
+
+    Attributes:
+        path: Absolute file or directory inside the sandbox.
+        pattern: A Python regular expression, or plain text with `literal`.
+        literal: Take `pattern` as text.
+        ignore_case: Match letters of either case.
+        glob: Only files whose path relative to `path` matches.
+        context: Lines of context before and after each match.
+        limit: The most matches that are returned.
+        timeout: Seconds after which what was found so far is returned.
+    """
+
+    name: ClassVar[str] = "search"
+
+    path: str
+    pattern: str
+    literal: bool = False
+    ignore_case: bool = False
+    glob: str | None = None
+    context: int = 0
+    limit: int = 1000
+    timeout: float = 30.0
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Matches:
+        return await sandbox.search(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove(Op[None]):
+    """Remove a file, a link, or a directory (with all in it if `recursive`)."""
+
+    name: ClassVar[str] = "remove"
+
+    path: str
+    recursive: bool = False
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> None:
+        await sandbox.remove(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull(Op[ByteStream]):
+    """Read a file or a tree as a tar stream of paths relative to it.
+
+    Devices, sockets and FIFOs are left out.
+    """
+
+    name: ClassVar[str] = "pull"
+
+    path: str
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> ByteStream:
+        return await sandbox.pull(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push(Op[int]):
+    """Unpack a tar stream into a directory; returns how many members it had.
+
+    Links that leave the directory, devices and set-id bits are refused.
+    """
+
+    name: ClassVar[str] = "push"
+
+    path: str
+    body: Body = field(repr=False)
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> int:
+        return await sandbox.push(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial(Op[Connection]):
+    """Connect to a TCP port on the sandbox's own loopback."""
+
+    name: ClassVar[str] = "dial"
+
+    port: int
+    host: Literal["127.0.0.1", "::1"] = "127.0.0.1"
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Connection:
+        return await sandbox.dial(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Op[SnapshotRef]):
+    """Save the workspace's files, outside the sandbox's reach."""
+
+    name: ClassVar[str] = "snapshot"
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> SnapshotRef:
+        return await sandbox.snapshot(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(Op[None]):
+    """Make the workspace's files those of a snapshot; what came since is gone."""
+
+    name: ClassVar[str] = "restore"
+
+    snapshot: SnapshotRef
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> None:
+        await sandbox.restore(self)
+
+
+AnyOp = (
+    Spawn
+    | Read
+    | Write
+    | Edit
+    | Scan
+    | Search
+    | Remove
+    | Pull
+    | Push
+    | Dial
+    | Snapshot
+    | Restore
+)
+
+#: Every kind of operation there is.
+OPS: tuple[type[Op[object]], ...] = (
+    Spawn,
+    Read,
+    Write,
+    Edit,
+    Scan,
+    Search,
+    Remove,
+    Pull,
+    Push,
+    Dial,
+    Snapshot,
+    Restore,
+)

@@ -1,0 +1,42 @@
+"""Paths inside a workspace: text, never looked up on the host."""
+
+from __future__ import annotations
+
+import posixpath
+
+from isobox.errors import InvalidArgumentError, PathOutsideError
+
+
+def resolve(path: str, *, root: str, confined: bool) -> str:
+    """Return `path` as an absolute path inside the sandbox.
+
+    A relative path is below `root` and may not climb above it. An absolute one
+    names a place inside the sandbox; with `confined` it must be below `root`.
+    This is arithmetic on text: what the path leads to is the sandbox's affair.
+
+    Raises:
+        InvalidArgumentError: The path is empty or holds a NUL.
+        PathOutsideError: It leaves the workspace.
+    """
+    if not path:
+        raise InvalidArgumentError("the path is empty; name a file or directory")
+    if "\0" in path:
+        raise InvalidArgumentError(f"the path holds a NUL byte: {path!r}")
+    absolute = _normalised(posixpath.join(root, path))
+    climbs = not path.startswith("/") or confined
+    if climbs and not within(absolute, root):
+        raise PathOutsideError(
+            f"{path!r} is outside the workspace; name a path below {root}",
+            path=path,
+        )
+    return absolute
+
+
+def within(path: str, root: str) -> bool:
+    """Whether `path` is `root` or below it, component by component."""
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _normalised(path: str) -> str:
+    # POSIX lets "//" mean something of its own; here it never does.
+    return "/" + posixpath.normpath(path).lstrip("/")

@@ -1,0 +1,398 @@
+"""What operations return."""
+
+from __future__ import annotations
+
+import signal as _signal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from typing import Self
+
+Kind = Literal["file", "directory", "symlink", "fifo", "socket", "device"]
+
+#: What the kernel calls a name of the file system, decoded so that any byte
+#: survives: bytes that are not UTF-8 become lone surrogates (PEP 383).
+PATH_ERRORS: Final = "surrogateescape"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The head and the tail of an output, with its exact length.
+
+    Attributes:
+        head: The first bytes, as many as the limit allowed.
+        tail: The last bytes, empty unless something was left out.
+        total: How many bytes the program wrote.
+    """
+
+    head: bytes = b""
+    tail: bytes = b""
+    total: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """Head and tail, joined without a mark."""
+        return self.head + self.tail if self.tail else self.head
+
+    @property
+    def omitted(self) -> int:
+        """How many bytes between head and tail were not kept."""
+        return self.total - len(self.head) - len(self.tail)
+
+    @property
+    def text(self) -> str:
+        """Decoded as UTF-8 (bad bytes as U+FFFD), the gap named where it is."""
+        head = self.head.decode("utf-8", "replace")
+        if not self.omitted:
+            return head + self.tail.decode("utf-8", "replace")
+        tail = self.tail.decode("utf-8", "replace")
+        return f"{head}\n[... {self.omitted} bytes omitted ...]\n{tail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a command ended.
+
+    Attributes:
+        exit_code: 0 to 255; 128 + number when a signal ended it, 127 when the
+            program was not found, 126 when it could not be executed.
+        signal: Name of the signal that ended it, such as `SIGKILL`.
+        timed_out: It was killed because `timeout` ran out.
+        idle_timed_out: It was killed because it printed nothing for too long.
+        oom_killed: The kernel killed it for want of memory.
+        background: Processes that it started are still running.
+        duration: Seconds from start to end.
+        stdout: The captured output; None when it was streamed.
+        stderr: The captured errors; None when they were streamed.
+        spool: Where the full output was written inside, if that was asked.
+    """
+
+    exit_code: int
+    signal: str | None = None
+    timed_out: bool = False
+    idle_timed_out: bool = False
+    oom_killed: bool = False
+    background: bool = False
+    duration: float = 0.0
+    stdout: Captured | None = None
+    stderr: Captured | None = None
+    spool: str | None = None
+
+
+def signal_name(number: int) -> str:
+    """Name a signal as the shell does; real-time ones by number."""
+    try:
+        return _signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The outcome of `run`.
+
+    Attributes:
+        exit_code: As a shell reports it: 128 + number for a signal, 127 for a
+            program that was not found.
+        signal: Name of the signal that ended the command, or None.
+        output: Captured standard output.
+        errors: Captured standard error.
+        timed_out: `timeout` or `idle_timeout` ran out; the output is partial.
+        idle_timed_out: It was `idle_timeout` that ran out.
+        oom_killed: The kernel killed it for want of memory.
+        background: Processes that it left are still running.
+        duration: Seconds from start to end.
+        spool: Path inside the workspace of the full output, if asked for.
+    """
+
+    exit_code: int
+    signal: str | None = None
+    output: Captured = field(default_factory=Captured, repr=False)
+    errors: Captured = field(default_factory=Captured, repr=False)
+    timed_out: bool = False
+    idle_timed_out: bool = False
+    oom_killed: bool = False
+    background: bool = False
+    duration: float = 0.0
+    spool: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command ended by itself with status 0."""
+        return self.exit_code == 0 and not self.timed_out
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.output.text
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.errors.text
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """Standard output as the program wrote it, head and tail if cut."""
+        return self.output.data
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """Standard error as the program wrote it, head and tail if cut."""
+        return self.errors.data
+
+    @property
+    def stdout_total(self) -> int:
+        """Bytes that the program wrote to standard output."""
+        return self.output.total
+
+    @property
+    def stderr_total(self) -> int:
+        """Bytes that the program wrote to standard error."""
+        return self.errors.total
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some of the output was not kept."""
+        return bool(self.output.omitted or self.errors.omitted)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in the file system, described without following a link.
+
+    Attributes:
+        path: Absolute path inside the sandbox.
+        kind: What it is; `symlink` is the link itself.
+        size: Length in bytes.
+        mode: Permission bits, such as 0o644.
+        mtime_ns: Last change, nanoseconds since 1970.
+        uid: Owner as the sandbox sees it.
+        gid: Group as the sandbox sees it.
+        target: Where a symlink points, as written in it.
+        digest: SHA-256 of the content in hex, when the operation computed it.
+    """
+
+    path: str
+    kind: Kind
+    size: int
+    mode: int
+    mtime_ns: int
+    uid: int = 0
+    gid: int = 0
+    target: str | None = None
+    digest: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The last component of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def mtime(self) -> float:
+        """Last change, seconds since 1970."""
+        return self.mtime_ns / 1e9
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return self.kind == "file"
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory."""
+        return self.kind == "directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Entries that a scan found; `truncated` when the limit cut it."""
+
+    entries: tuple[Entry, ...]
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One line that a search found.
+
+    Attributes:
+        path: Absolute path inside the sandbox.
+        line: Line number, from 1.
+        text: The line without its end; bytes that are not UTF-8 are U+FFFD.
+        before: Context lines before it.
+        after: Context lines after it.
+    """
+
+    path: str
+    line: int
+    text: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What a search found.
+
+    Attributes:
+        matches: The lines, in path order.
+        files: How many files were searched.
+        truncated: The limit or the time ran out before the end.
+        skipped: Files that could not be read.
+    """
+
+    matches: tuple[Match, ...]
+    files: int = 0
+    truncated: bool = False
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The outcome of an edit: the new entry and how often text was replaced."""
+
+    entry: Entry
+    replacements: int
+
+
+class Ongoing(ABC):
+    """A result that ends later; `on_end` hooks run once, when it does."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Callable[[dict[str, object]], None]] = []
+        self._facts: dict[str, object] | None = None
+
+    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
+        """Call `hook` with facts about the end, at once if it has ended."""
+        if self._facts is not None:
+            hook(self._facts)
+        else:
+            self._hooks.append(hook)
+
+    def _ended(self, facts: dict[str, object]) -> None:
+        if self._facts is not None:
+            return
+        self._facts = facts
+        hooks, self._hooks = self._hooks, []
+        for hook in hooks:
+            hook(facts)
+
+
+class ByteStream(Ongoing):
+    """Bytes that arrive in pieces; closing it early frees the sandbox's side."""
+
+    @abstractmethod
+    async def receive(self) -> bytes:
+        """Return the next piece, b"" at the end."""
+
+    def receive_nowait(self) -> bytes:
+        """Return everything that has arrived, without waiting."""
+        return b""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stop reading and release what the stream holds."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self.receive():
+            yield piece
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def read(self) -> bytes:
+        """Return everything up to the end."""
+        pieces: list[bytes] = []
+        while piece := await self.receive():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+class Connection(ByteStream):
+    """A TCP connection to a port inside the sandbox."""
+
+    @abstractmethod
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`, waiting while the other side is slow."""
+
+    @abstractmethod
+    async def send_eof(self) -> None:
+        """Tell the other side that nothing more will be sent."""
+
+
+class Process(Ongoing):
+    """A running command.
+
+    Attributes:
+        id: Names it within its workspace.
+        pid: Its process id as the sandbox sees it, 0 if it never started.
+        stdout: Its standard output; everything when it runs on a tty.
+        stderr: Its standard error; empty on a tty.
+        report: Its descriptor 3, where that was asked for.
+    """
+
+    id: str
+    pid: int
+    stdout: ByteStream
+    stderr: ByteStream
+    report: ByteStream
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Write all of `data` to its standard input."""
+
+    @abstractmethod
+    async def write_eof(self) -> None:
+        """Close its standard input; on a tty, send end-of-file."""
+
+    @abstractmethod
+    async def wait(self) -> Exit:
+        """Return how it ended, waiting until it has."""
+
+    @abstractmethod
+    async def signal(self, number: int) -> None:
+        """Send a signal to its process group; no effect once it has ended."""
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """Kill it and every descendant; they are gone when this returns."""
+
+    @abstractmethod
+    async def resize(self, columns: int, rows: int) -> None:
+        """Change the size of its tty."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Kill it if it still runs, and release its streams."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self.stdout:
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """A saved state of a workspace's files.
+
+    Attributes:
+        id: Names it.
+        size: Bytes that it occupies.
+        created: Seconds since 1970.
+    """
+
+    id: str
+    size: int
+    created: float

@@ -1,0 +1,183 @@
+"""What a backend's author implements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isobox._core import ops
+    from isobox._core.capabilities import Capability
+    from isobox._core.isolation import Isolation
+    from isobox._core.results import (
+        ByteStream,
+        Connection,
+        Edited,
+        Entry,
+        Listing,
+        Matches,
+        Process,
+        SnapshotRef,
+    )
+    from isobox._core.spec import Availability, SandboxSpec
+
+
+class Sandbox(ABC):
+    """One live isolated environment.
+
+    Every method raises SandboxLostError, at once, when the environment is
+    gone. A cancelled call leaves nothing behind: no process, no partial file.
+
+    Attributes:
+        backend: Name of the kind.
+        root: Absolute path inside of the workspace's directory.
+        capabilities: What it can do beyond the required.
+    """
+
+    backend: str
+    root: str
+    capabilities: frozenset[Capability]
+
+    @abstractmethod
+    async def spawn(self, op: ops.Spawn, /) -> Process:
+        """Start a command.
+
+        A program that does not exist is an exit code of 127, one that cannot
+        be executed 126.
+
+        Raises:
+            PathMissingError: The working directory does not exist.
+            PathNotDirectoryError: The working directory is not one.
+            InvalidArgumentError: One argument is longer than the kernel takes.
+            UnsupportedError: It asks for a capability that is not there.
+        """
+
+    @abstractmethod
+    async def read(self, op: ops.Read, /) -> ByteStream:
+        """Open a regular file for reading; never waits for a FIFO or device.
+
+        Raises:
+            PathMissingError: There is no such file.
+            PathIsDirectoryError: It is a directory.
+            NotRegularFileError: It is a FIFO, a socket or a device.
+            PathAccessError: The sandbox's user may not read it.
+        """
+
+    @abstractmethod
+    async def write(self, op: ops.Write, /) -> Entry:
+        """Replace a file's content; readers see the old or the new, whole.
+
+        Raises:
+            ConflictError: `if_match` is not the digest of what is there.
+            PathIsDirectoryError: It is a directory.
+            PathNotDirectoryError: A parent is a file.
+            PathMissingError: A parent is missing and `parents` is false.
+            NotRegularFileError: It is a FIFO, a socket or a device.
+            PathAccessError: The sandbox's user may not write there.
+            StorageError: The file system is full or read-only.
+        """
+
+    @abstractmethod
+    async def edit(self, op: ops.Edit, /) -> Edited:
+        """Replace pieces of a file, all or none.
+
+        Raises:
+            EditMismatchError: A text is absent, or ambiguous without `every`.
+            ConflictError: `if_match` is not the digest of what is there.
+            PathMissingError: There is no such file.
+            PathIsDirectoryError: It is a directory.
+            NotRegularFileError: It is a FIFO, a socket or a device.
+        """
+
+    @abstractmethod
+    async def scan(self, op: ops.Scan, /) -> Listing:
+        """Describe a path and what is below it.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+            PathNotDirectoryError: Depth is not 0 and it is not a directory.
+        """
+
+    @abstractmethod
+    async def search(self, op: ops.Search, /) -> Matches:
+        """Find matching lines; one unreadable file never loses the others.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+            InvalidArgumentError: The expression does not compile.
+        """
+
+    @abstractmethod
+    async def remove(self, op: ops.Remove, /) -> None:
+        """Remove a name; links are removed, never followed.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+            PathIsDirectoryError: A directory without `recursive`.
+            InvalidArgumentError: It is the workspace's root or above it.
+        """
+
+    @abstractmethod
+    async def pull(self, op: ops.Pull, /) -> ByteStream:
+        """Read a tree as a tar stream.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+        """
+
+    @abstractmethod
+    async def push(self, op: ops.Push, /) -> int:
+        """Unpack a tar stream into a directory.
+
+        Raises:
+            ArchiveError: A member is refused; what came before it stays.
+            PathNotDirectoryError: The path is not a directory.
+        """
+
+    @abstractmethod
+    async def dial(self, op: ops.Dial, /) -> Connection:
+        """Connect to a port inside.
+
+        Raises:
+            PathMissingError: Nothing listens there.
+        """
+
+    @abstractmethod
+    async def snapshot(self, op: ops.Snapshot, /) -> SnapshotRef:
+        """Save the workspace's files."""
+
+    @abstractmethod
+    async def restore(self, op: ops.Restore, /) -> None:
+        """Bring back saved files.
+
+        Raises:
+            InvalidArgumentError: No such snapshot.
+        """
+
+    @abstractmethod
+    def isolation(self) -> Isolation:
+        """Say what holds the workload, dimension by dimension."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Kill every process and release everything; safe to call again."""
+
+
+class Provider(ABC):
+    """Makes sandboxes of one kind."""
+
+    name: str
+
+    @abstractmethod
+    async def probe(self) -> Availability:
+        """Say whether this machine can run it, and if not, what helps."""
+
+    @abstractmethod
+    async def create(self, spec: SandboxSpec, /) -> Sandbox:
+        """Make a sandbox; it is ready when this returns.
+
+        Raises:
+            BackendUnavailableError: The machine cannot run it.
+            InvalidArgumentError: The spec asks for what cannot be.
+            PathError: The working directory cannot be used.
+        """

@@ -1,0 +1,71 @@
+"""What a sandbox should be, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MiB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a workspace and of each command in it.
+
+    Attributes:
+        timeout: Seconds that a command may take when the call names none; None
+            is without end.
+        max_timeout: The most seconds that a call may name.
+        output: Bytes kept of each output of `run` when the call names none.
+        processes: Processes alive at once.
+        open_files: Descriptors that one process may have open.
+        file_size: Bytes of the largest file that a process may write.
+        memory: Bytes of memory that the whole workspace may use.
+        tmp: Bytes that /tmp holds; the private home holds as many.
+    """
+
+    timeout: float | None = None
+    max_timeout: float | None = None
+    output: int = 8 * MiB
+    processes: int | None = 1024
+    open_files: int | None = 4096
+    file_size: int | None = None
+    memory: int | None = None
+    tmp: int = 256 * MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a provider is asked to make.
+
+    Attributes:
+        id: Names the workspace: lower-case letters, digits, `-`.
+        workdir: Host directory that becomes the workspace's root; None asks
+            for a temporary one that goes when the sandbox closes.
+        env: Variables that every command sees, besides the backend's own.
+        limits: Limits of the workspace.
+        labels: Free text that travels with the sandbox.
+    """
+
+    id: str
+    workdir: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: Limits = field(default_factory=Limits)
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Whether a backend runs on this machine.
+
+    Attributes:
+        backend: Its name.
+        ok: Whether it does.
+        reason: Why not, or what was found.
+        fix: The command that helps, where there is one.
+    """
+
+    backend: str
+    ok: bool
+    reason: str
+    fix: str | None = None

@@ -1,0 +1,54 @@
+"""The one funnel that every operation goes through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from isobox._core.ops import Op
+    from isobox._core.sandbox import Sandbox
+
+R = TypeVar("R")
+
+
+class Perform(Protocol):
+    """Performs operations."""
+
+    async def __call__(self, op: Op[R], /) -> R: ...
+
+
+class Layer(Protocol):
+    """What an operation passes on its way to the sandbox."""
+
+    async def __call__(self, op: Op[R], inner: Perform, /) -> R: ...
+
+
+class _Bottom(Perform):
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    @override
+    async def __call__(self, op: Op[R], /) -> R:
+        return await op.on(self._sandbox)
+
+
+class _Bound(Perform):
+    def __init__(self, layer: Layer, inner: Perform) -> None:
+        self._layer = layer
+        self._inner = inner
+
+    @override
+    async def __call__(self, op: Op[R], /) -> R:
+        return await self._layer(op, self._inner)
+
+
+def compose(sandbox: Sandbox, layers: Sequence[Layer]) -> Perform:
+    """Put layers over a sandbox, the first one outermost."""
+    perform: Perform = _Bottom(sandbox)
+    for layer in reversed(layers):
+        perform = _Bound(layer, perform)
+    return perform

@@ -1,0 +1,1 @@
+"""The program that runs inside a sandbox, and how it gets there."""

@@ -1,0 +1,2836 @@
+"""The guest: one program that runs inside a sandbox and serves its host.
+
+It speaks frames on one duplex socket, its standard input. Standard library
+only, Python 3.8 or newer, run with `-I -S`. It imports little at start, since
+the start of every sandbox waits for it; what is heavy loads where it is used.
+
+A frame is a header (length of the payload, kind, stream) and a payload. The
+host opens streams; each is one operation. DATA, END and CREDIT carry a channel
+number in their first byte: bytes flow only as far as the receiver has granted
+credit, so that neither side buffers more than WINDOW per channel.
+
+Commands run under a warden: a process that is forked from the guest, reaps
+(PR_SET_CHILD_SUBREAPER) and reports. All that a command leaves, `setsid` and
+double forks included, are descendants of its warden, so they can be found and
+killed. A warden that has no descendant left is used again.
+
+The guest protects itself: it is not dumpable (no ptrace, no /proc/<pid>/mem or
+fd), has no inheritable descriptor, and its children come first when the kernel
+runs out of memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import struct
+import sys
+import time
+
+import _signal
+import _socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import (
+        Any,
+        Callable,
+        Dict,
+        Generator,
+        Iterable,
+        Iterator,
+        List,
+        Optional,
+        Pattern,
+        Set,
+        Tuple,
+        Union,
+    )
+
+VERSION = 1
+
+HEADER = struct.Struct(">IBI")
+HELLO, CONFIG, OPEN, DATA, END, CREDIT, RESULT, ERROR, EVENT, CONTROL = range(1, 11)
+ACCEPT, PING, PONG = range(11, 14)
+
+#: Bytes that may be under way on one channel before the receiver grants more.
+WINDOW = 1 << 20
+#: The largest DATA payload, in either direction.
+PIECE = 1 << 18
+#: The largest payload of any other frame.
+LARGEST = 1 << 24
+#: Streams with this bit are opened by the guest, for accepted connections.
+ACCEPTED = 1 << 31
+
+STDIN, STDOUT, STDERR, REPORT = range(4)
+BODY = 0
+
+#: Output that is not larger travels in the RESULT itself.
+_INLINE = 1 << 15
+#: Bytes waiting for the host above which no more is read from commands.
+_BACKLOG = 4 << 20
+#: Seconds to read on after a command has ended while others hold its pipes.
+_DRAIN = 0.1
+#: The longest single argument that execve takes (MAX_ARG_STRLEN, 32 pages).
+_LONGEST_ARGUMENT = 131072 - 1
+#: A script this long does not fit an argument and is passed in a file.
+_LONGEST_INLINE_SCRIPT = 100_000
+#: Idle wardens that are kept.
+_SPARE_WARDENS = 4
+#: Rounds of killing after which descendants are stopped before they are killed.
+_PATIENCE = 5
+_F_SETPIPE_SZ = 1031
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+# -- the codec: a small self-describing format, shared with the host --------------
+
+
+class CodecError(ValueError):
+    """The bytes are no message."""
+
+
+def encode(value: Any) -> bytes:
+    """Return a message of None, bool, int, float, bytes, str, list and dict."""
+    out: List[bytes] = []
+    _encode(value, out)
+    return b"".join(out)
+
+
+def _encode(value: Any, out: List[bytes]) -> None:
+    if value is None:
+        out.append(b"N")
+    elif value is True or value is False:
+        out.append(b"T" if value else b"F")
+    elif isinstance(value, int):
+        out.append(struct.pack(">cq", b"i", value))
+    elif isinstance(value, float):
+        out.append(struct.pack(">cd", b"f", value))
+    elif isinstance(value, bytes):
+        out.append(struct.pack(">cI", b"b", len(value)))
+        out.append(value)
+    elif isinstance(value, str):
+        raw = value.encode("utf-8", "surrogateescape")
+        out.append(struct.pack(">cI", b"s", len(raw)))
+        out.append(raw)
+    else:
+        _encode_many(value, out)
+
+
+def _encode_many(value: Any, out: List[bytes]) -> None:
+    if isinstance(value, dict):
+        out.append(struct.pack(">cI", b"d", len(value)))
+        for key, item in value.items():
+            _encode(key, out)
+            _encode(item, out)
+    elif isinstance(value, (list, tuple)):
+        out.append(struct.pack(">cI", b"l", len(value)))
+        for item in value:
+            _encode(item, out)
+    else:
+        raise CodecError("cannot encode " + type(value).__name__)
+
+
+_DEEPEST = 8
+
+
+def decode(data: bytes) -> Any:
+    """Return what `encode` was given.
+
+    Raises:
+        CodecError: The bytes are not one whole message.
+    """
+    value, at = _decode(data, 0, 0)
+    if at != len(data):
+        raise CodecError("bytes after the message")
+    return value
+
+
+def _decode(data: bytes, at: int, depth: int) -> Tuple[Any, int]:
+    if depth > _DEEPEST:
+        raise CodecError("nested too deep")
+    tag = data[at : at + 1]
+    at += 1
+    if tag in _SINGLE:
+        return _SINGLE[tag], at
+    if tag == b"i" or tag == b"f":
+        if at + 8 > len(data):
+            raise CodecError("cut short")
+        return struct.unpack_from(">q" if tag == b"i" else ">d", data, at)[0], at + 8
+    if tag not in b"bsld" or not tag or at + 4 > len(data):
+        raise CodecError("unknown tag, or cut short")
+    size = int.from_bytes(data[at : at + 4], "big")
+    at += 4
+    if size > len(data) - at:
+        raise CodecError("longer than its frame")
+    if tag == b"b" or tag == b"s":
+        raw = data[at : at + size]
+        if tag == b"s":
+            return raw.decode("utf-8", "surrogateescape"), at + size
+        return raw, at + size
+    return _decode_many(data, at, depth + 1, size, tag)
+
+
+_SINGLE = {b"N": None, b"T": True, b"F": False}
+
+
+def _decode_many(
+    data: bytes, at: int, depth: int, size: int, tag: bytes
+) -> Tuple[Any, int]:
+    if tag == b"l":
+        items: List[Any] = []
+        for _ in range(size):
+            item, at = _decode(data, at, depth)
+            items.append(item)
+        return items, at
+    fields: Dict[str, Any] = {}
+    for _ in range(size):
+        key, at = _decode(data, at, depth)
+        if not isinstance(key, str):
+            raise CodecError("a key that is no text")
+        fields[key], at = _decode(data, at, depth)
+    return fields, at
+
+
+# -- entries: packed, since a listing may have a hundred thousand ------------------
+
+#: kind, mode, uid, gid, size, mtime in ns, digest length, path and target length.
+ENTRY = struct.Struct(">cIIIqqBII")
+
+KINDS = {
+    stat.S_IFREG: b"f",
+    stat.S_IFDIR: b"d",
+    stat.S_IFLNK: b"l",
+    stat.S_IFIFO: b"p",
+    stat.S_IFSOCK: b"s",
+    stat.S_IFCHR: b"c",
+    stat.S_IFBLK: b"c",
+}
+
+
+def pack_entry(
+    path: bytes, st: os.stat_result, target: bytes = b"", digest: bytes = b""
+) -> bytes:
+    """Return one entry as bytes."""
+    mode = st.st_mode
+    return (
+        ENTRY.pack(
+            KINDS.get(mode & 0o170000, b"c"),
+            mode & 0o7777,
+            st.st_uid,
+            st.st_gid,
+            st.st_size,
+            st.st_mtime_ns,
+            len(digest),
+            len(path),
+            len(target),
+        )
+        + digest
+        + path
+        + target
+    )
+
+
+# -- patterns ----------------------------------------------------------------------
+
+
+def translate_glob(pattern: str) -> str:
+    """Return a regular expression for `**`, `*`, `?`, `[...]` and `{a,b}`.
+
+    It matches a whole relative path. `**` crosses directories, the others do
+    not; `**/` also matches nothing.
+    """
+    out: List[str] = []
+    at = depth = 0
+    while at < len(pattern):
+        piece, at, depth = _translate(pattern, at, depth)
+        out.append(piece)
+    return "(?s:" + "".join(out) + (")" * depth) + r")\Z"
+
+
+def _translate(pattern: str, at: int, depth: int) -> Tuple[str, int, int]:
+    import re
+
+    char = pattern[at]
+    if char == "*":
+        return _stars(pattern, at) + (depth,)
+    if char == "?":
+        return "[^/]", at + 1, depth
+    if char == "[":
+        return _bracket(pattern, at) + (depth,)
+    if char == "{" and "}" in pattern[at:]:
+        return "(?:", at + 1, depth + 1
+    if char == "}" and depth:
+        return ")", at + 1, depth - 1
+    if char == "," and depth:
+        return "|", at + 1, depth
+    if char == "\\" and at + 1 < len(pattern):
+        return re.escape(pattern[at + 1]), at + 2, depth
+    return re.escape(char), at + 1, depth
+
+
+def _stars(pattern: str, at: int) -> Tuple[str, int]:
+    if pattern.startswith("**/", at):
+        return "(?:.*/)?", at + 3
+    if pattern.startswith("**", at):
+        return ".*", at + 2
+    return "[^/]*", at + 1
+
+
+def _bracket(pattern: str, at: int) -> Tuple[str, int]:
+    end = at + 1
+    if pattern[end : end + 1] in ("!", "^"):
+        end += 1
+    end = pattern.find("]", end + 1)
+    if end < 0:
+        return "\\[", at + 1
+    inside = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+    if inside[:1] in ("!", "^"):
+        return "[^/" + inside[1:] + "]", end + 1
+    return "(?!/)[" + inside + "]", end + 1
+
+
+# -- failures that the host turns into its error tree --------------------------------
+
+
+class Refused(Exception):
+    """An operation cannot be done; `code` is one of the protocol's words."""
+
+    def __init__(self, code: str, message: str = "", number: int = 0) -> None:
+        Exception.__init__(self, message)
+        self.code = code
+        self.message = message
+        self.number = number
+
+
+_CODES = {
+    errno.ENOENT: "missing",
+    errno.EEXIST: "exists",
+    errno.EISDIR: "is_directory",
+    errno.ENOTDIR: "not_directory",
+    errno.EACCES: "access",
+    errno.EPERM: "access",
+    errno.ELOOP: "loop",
+    errno.ENXIO: "not_regular",
+    errno.ENOTEMPTY: "is_directory",
+    errno.ECONNREFUSED: "refused",
+}
+
+
+def _refusal(error: BaseException) -> Dict[str, Any]:
+    if isinstance(error, Refused):
+        return {"code": error.code, "message": error.message, "errno": error.number}
+    if isinstance(error, OSError):
+        number = error.errno or 0
+        code = _CODES.get(number, "storage")
+        return {"code": code, "message": os.strerror(number), "errno": number}
+    return {"code": "internal", "message": repr(error)[:500], "errno": 0}
+
+
+# -- the kernel ------------------------------------------------------------------------
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _prctl_supported() -> bool:
+    return sys.platform.startswith("linux")
+
+
+def _sha256() -> Any:
+    import hashlib
+
+    return hashlib.sha256()
+
+
+def _parents() -> Dict[int, Tuple[int, str]]:
+    """Map each process that /proc shows to its parent and its state."""
+    found: Dict[int, Tuple[int, str]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/" + name + "/stat", "rb", 0) as file:
+                # The name is in parentheses and may itself hold any of them.
+                fields = file.read(4096).rpartition(b")")[2].split(None, 2)
+        except OSError:
+            continue
+        if len(fields) > 1:
+            found[int(name)] = (int(fields[1]), fields[0].decode("ascii", "replace"))
+    return found
+
+
+def _descendants(root: int) -> List[Tuple[int, str]]:
+    """Return the processes below `root` that still run, with their states."""
+    try:
+        table = _parents()
+    except OSError:
+        return []
+    children: Dict[int, List[int]] = {}
+    for pid, (parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found: List[Tuple[int, str]] = []
+    todo = list(children.get(root, ()))
+    while todo:
+        pid = todo.pop()
+        todo.extend(children.get(pid, ()))
+        state = table[pid][1]
+        if state not in ("Z", "X"):
+            found.append((pid, state))
+    return found
+
+
+def _send_signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+# -- the warden: parent and reaper of one command's processes ----------------------------
+
+
+class Warden:
+    """Runs in a process of its own: starts commands, reaps, reports."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def serve(self) -> None:
+        """Serve one command after another until the guest is gone."""
+        _signal.signal(_signal.SIGTERM, self._end)
+        if _prctl_supported():
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            _prctl(_PR_SET_PDEATHSIG, _signal.SIGTERM)
+        _occupy_low_descriptors()
+        while True:
+            request, descriptors = self._receive()
+            if request is None:
+                self._end()
+            self._run(request, descriptors)
+
+    def _end(self, *_: Any) -> None:
+        for _round in range(100):
+            left = _descendants(os.getpid())
+            if not left:
+                break
+            for pid, _state in left:
+                _send_signal(pid, _signal.SIGKILL)
+            time.sleep(0.001)
+        os._exit(0)
+
+    def _receive(self) -> Tuple[Any, List[int]]:
+        data, ancillary, _, _ = self._sock.recvmsg(65536, 256)
+        descriptors: List[int] = []
+        for _level, _kind, raw in ancillary:
+            descriptors.extend(struct.unpack("%di" % (len(raw) // 4), raw))
+        if not data:
+            return None, descriptors
+        size = int.from_bytes(data[:4], "big")
+        pieces = [data[4:]]
+        got = len(pieces[0])
+        while got < size:
+            pieces.append(self._sock.recv(1 << 20))
+            if not pieces[-1]:
+                return None, descriptors
+            got += len(pieces[-1])
+        return decode(b"".join(pieces)), descriptors
+
+    def _report(self, message: Dict[str, Any]) -> None:
+        try:
+            raw = encode(message)
+            self._sock.sendall(len(raw).to_bytes(4, "big") + raw)
+        except OSError:
+            self._end()
+
+    def _run(self, request: Dict[str, Any], descriptors: List[int]) -> None:
+        try:
+            os.chdir(request["cwd"])
+        except OSError as error:
+            pid, failure = 0, {"what": "cwd", "errno": error.errno}
+        else:
+            pid, failure = _launch(request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        # A directory that the workload may want to remove must not stay busy.
+        os.chdir("/")
+        if not pid:
+            self._report({"event": "failed", **failure})
+        elif request["announce"]:
+            self._report({"event": "started", "pid": pid})
+        while self._reap(pid):
+            pass
+        self._report({"event": "idle"})
+
+    def _reap(self, main: int) -> bool:
+        """Wait for one process to end; returns whether there was one."""
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return False
+        if pid == main:
+            self._report({"event": "exit", "status": status})
+        return True
+
+
+def _occupy_low_descriptors() -> None:
+    """Make received descriptors lie above every target of a command's own."""
+    while os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) < 9:
+        pass
+
+
+def _launch(
+    request: Dict[str, Any], descriptors: List[int]
+) -> Tuple[int, Dict[str, Any]]:
+    """Start a command; returns its pid, or 0 and why not."""
+    number = errno.ENOENT
+    for program in _candidates(request["argv"][0], request["env"]):
+        try:
+            return _start(program, request["argv"], request, descriptors), {}
+        except OSError as error:
+            failed = error.errno or errno.EIO
+        if failed == errno.ENOEXEC:
+            argv = [b"/bin/sh", program, *request["argv"][1:]]
+            try:
+                return _start(b"/bin/sh", argv, request, descriptors), {}
+            except OSError as error:
+                failed = error.errno or errno.EIO
+        if failed not in (errno.ENOENT, errno.ENOTDIR):
+            number = failed
+        if failed not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+            break
+    return 0, {"what": "program", "errno": number}
+
+
+def _candidates(name: bytes, env: Dict[str, bytes]) -> List[bytes]:
+    if b"/" in name:
+        return [name]
+    path = env.get("PATH", _DEFAULT_PATH.encode())
+    return [(folder or b".") + b"/" + name for folder in path.split(b":")]
+
+
+def _start(
+    program: bytes, argv: List[bytes], request: Dict[str, Any], descriptors: List[int]
+) -> int:
+    if request["tty"] or request["limits"] or not hasattr(os, "posix_spawn"):
+        return _fork(program, argv, request, descriptors)
+    targets = request["targets"]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, source, target)
+        for source, target in zip(descriptors, targets)
+    ]
+    return os.posix_spawn(
+        program,
+        argv,
+        request["env"],
+        file_actions=actions,
+        setsid=True,
+        setsigmask=[],
+        setsigdef=_ALTERED,
+    )
+
+
+#: Signals that Python ignores and a command must not.
+_ALTERED = [
+    getattr(_signal, name)
+    for name in ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGCHLD")
+    if hasattr(_signal, name)
+]
+
+
+def _fork(
+    program: bytes, argv: List[bytes], request: Dict[str, Any], descriptors: List[int]
+) -> int:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become(program, argv, request, descriptors)
+        except OSError as error:
+            os.write(writer, (error.errno or errno.EIO).to_bytes(4, "big"))
+        except BaseException:  # noqa: BLE001 - nothing may run on in the child
+            os.write(writer, errno.EINVAL.to_bytes(4, "big"))
+        os._exit(127)
+    os.close(writer)
+    try:
+        failure = os.read(reader, 4)
+    finally:
+        os.close(reader)
+    if failure:
+        os.waitpid(pid, 0)
+        number = int.from_bytes(failure, "big")
+        raise OSError(number, os.strerror(number))
+    return pid
+
+
+def _become(
+    program: bytes, argv: List[bytes], request: Dict[str, Any], descriptors: List[int]
+) -> None:
+    os.setsid()
+    for source, target in zip(descriptors, request["targets"]):
+        os.dup2(source, target, inheritable=True)
+    if request["tty"]:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    _limit(request["limits"])
+    for number in _ALTERED:
+        _signal.signal(number, _signal.SIG_DFL)
+    os.execve(program, argv, request["env"])
+
+
+def _limit(limits: Dict[str, int]) -> None:
+    import resource
+
+    for name, value in limits.items():
+        kind = getattr(resource, "RLIMIT_" + name.upper())
+        _, hard = resource.getrlimit(kind)
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (bound, bound))
+
+
+# -- the event loop ------------------------------------------------------------------------
+
+
+class Loop:
+    """Polls descriptors, runs timers, and steps jobs that have work to do."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._masks: Dict[int, int] = {}
+        self._handlers: Dict[int, Callable[[int], None]] = {}
+        self._timers: List[Tuple[float, int, Callable[[], Any]]] = []
+        self._count = 0
+        self.jobs: Dict[Job, None] = {}
+
+    def watch(self, fd: int, mask: int, handler: Callable[[int], None]) -> None:
+        """Call `handler` with the events of `fd`; mask 0 waits for none."""
+        if self._masks.get(fd) == mask and self._handlers.get(fd) == handler:
+            return
+        self._handlers[fd] = handler
+        if mask:
+            self._poll.register(fd, mask)
+        elif self._masks.get(fd):
+            self._poll.unregister(fd)
+        self._masks[fd] = mask
+
+    def forget(self, fd: int) -> None:
+        """Stop to watch `fd`."""
+        if self._masks.pop(fd, 0):
+            self._poll.unregister(fd)
+        self._handlers.pop(fd, None)
+
+    def later(self, delay: float, action: Callable[[], Any]) -> None:
+        """Call `action` once, in `delay` seconds."""
+        self._count += 1
+        self._timers.append((time.monotonic() + delay, self._count, action))
+        self._timers.sort()
+
+    def turn(self) -> None:
+        """Wait for something to happen, and let it."""
+        for fd, events in self._poll.poll(self._patience()):
+            handler = self._handlers.get(fd)
+            if handler is not None:
+                handler(events)
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            self._timers.pop(0)[2]()
+        for job in list(self.jobs):
+            job.step()
+
+    def _patience(self) -> Optional[float]:
+        if any(job.ready() for job in self.jobs):
+            return 0
+        if not self._timers:
+            return None
+        return max(0.0, (self._timers[0][0] - time.monotonic()) * 1000 + 0.5)
+
+
+_IN = select.POLLIN | select.POLLHUP | select.POLLERR
+_OUT = select.POLLOUT | select.POLLERR
+
+
+class Wire:
+    """The guest's end of the channel."""
+
+    def __init__(self, sock: Any, loop: Loop, handle: Callable[..., None]) -> None:
+        self._sock = sock
+        self._loop = loop
+        self._handle = handle
+        self._input = bytearray()
+        self._output: List[bytes] = []
+        self.backlog = 0
+        self.on_relief: List[Callable[[], None]] = []
+        sock.setblocking(False)
+        self._watch()
+
+    def _watch(self) -> None:
+        mask = _IN | (_OUT if self._output else 0)
+        self._loop.watch(self._sock.fileno(), mask, self._events)
+
+    def _events(self, events: int) -> None:
+        if events & _OUT:
+            self.flush()
+        if events & _IN:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            raise EOFError
+        self._input += data
+        self._parse()
+
+    def _parse(self) -> None:
+        buffer, at = self._input, 0
+        while len(buffer) - at >= HEADER.size:
+            size, kind, stream = HEADER.unpack_from(buffer, at)
+            if size > LARGEST:
+                raise EOFError
+            end = at + HEADER.size + size
+            if end > len(buffer):
+                break
+            payload = bytes(buffer[at + HEADER.size : end])
+            at = end
+            self._handle(kind, stream, payload)
+        if at:
+            del buffer[:at]
+
+    def send(self, kind: int, stream: int, *parts: bytes) -> None:
+        """Queue one frame."""
+        size = sum(map(len, parts))
+        frame = b"".join((HEADER.pack(size, kind, stream),) + parts)
+        self._output.append(frame)
+        self.backlog += len(frame)
+
+    def flush(self) -> None:
+        """Send what the socket takes of what is queued."""
+        if not self._output:
+            return
+        try:
+            while self._output:
+                sent = self._sock.sendmsg(self._output[:64])
+                self.backlog -= sent
+                self._drop(sent)
+        except BlockingIOError:
+            pass
+        except OSError:
+            raise EOFError from None
+        self._watch()
+        if self.on_relief and not self.full:
+            waiting, self.on_relief = self.on_relief, []
+            for action in waiting:
+                action()
+
+    def _drop(self, sent: int) -> None:
+        done = 0
+        for frame in self._output:
+            if len(frame) > sent:
+                break
+            sent -= len(frame)
+            done += 1
+        del self._output[:done]
+        if sent:
+            self._output[0] = self._output[0][sent:]
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for the host that no more should be made."""
+        return self.backlog > _BACKLOG
+
+
+# -- streams: one operation each -------------------------------------------------------------
+
+
+class Job:
+    """One operation: receives what the host sends on its stream, and answers."""
+
+    def __init__(self, guest: Guest, stream: int) -> None:
+        self.guest = guest
+        self.stream = stream
+        self.credit: Dict[int, int] = {}
+        guest.streams[stream] = self
+
+    # What the host may send.
+
+    def on_data(self, channel: int, data: bytes) -> None:
+        """Bytes arrived."""
+        raise Refused("invalid", "this operation takes no data")
+
+    def on_end(self, channel: int) -> None:
+        """No more bytes will arrive."""
+
+    def on_credit(self, channel: int, amount: int) -> None:
+        """The host takes `amount` bytes more."""
+        self.credit[channel] = self.window(channel) + amount
+
+    def on_control(self, fields: Dict[str, Any]) -> None:
+        """A request within the operation."""
+        if fields.get("do") == "cancel":
+            self.cancel()
+
+    def cancel(self) -> None:
+        """The host wants no result; nothing may be left."""
+        self.fail(Refused("cancelled"))
+
+    # Work of its own, besides descriptors.
+
+    def ready(self) -> bool:
+        """Whether `step` has something to do now."""
+        return False
+
+    def step(self) -> None:
+        """Do a bounded piece of work."""
+
+    # What it answers.
+
+    def window(self, channel: int) -> int:
+        """Bytes that the host still takes on a channel."""
+        return self.credit.get(channel, WINDOW)
+
+    def send(self, channel: int, data: bytes) -> None:
+        """Send bytes; the caller keeps within the window."""
+        self.credit[channel] = self.window(channel) - len(data)
+        self.answer(DATA, bytes((channel,)), data)
+
+    def answer(self, kind: int, *parts: bytes) -> None:
+        """Send a frame, unless the stream has been closed."""
+        if self.guest.streams.get(self.stream) is self:
+            self.guest.wire.send(kind, self.stream, *parts)
+
+    def drained(self) -> None:
+        """A descriptor that it reads has come to its end."""
+
+    def end(self, channel: int) -> None:
+        """Say that a channel has no more bytes."""
+        self.answer(END, bytes((channel,)))
+
+    def grant(self, channel: int, amount: int) -> None:
+        """Let the host send `amount` bytes more."""
+        raw = bytes((channel,)) + amount.to_bytes(4, "big")
+        self.answer(CREDIT, raw)
+
+    def finish(self, fields: Optional[Dict[str, Any]] = None) -> None:
+        """Answer, and close the stream."""
+        self._close(RESULT, encode(fields or {}))
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with a refusal, and close the stream."""
+        self._close(ERROR, encode(_refusal(error)))
+
+    def _close(self, kind: int, payload: bytes) -> None:
+        if self.guest.streams.get(self.stream) is not self:
+            return
+        self.guest.wire.send(kind, self.stream, payload)
+        del self.guest.streams[self.stream]
+        self.guest.loop.jobs.pop(self, None)
+        self.released()
+
+    def released(self) -> None:
+        """Release what the operation holds; called once it has answered."""
+
+
+class Stepped(Job):
+    """An operation whose work is a generator: each step is a bounded piece.
+
+    What it yields is sent as BODY; None only yields to others.
+    """
+
+    def __init__(self, guest: Guest, stream: int, work: Any) -> None:
+        Job.__init__(self, guest, stream)
+        self._work = work
+        guest.loop.jobs[self] = None
+
+    def ready(self) -> bool:
+        return self.window(BODY) >= PIECE and not self.guest.wire.full
+
+    def step(self) -> None:
+        for _ in range(4):
+            if not self.ready():
+                return
+            try:
+                piece = next(self._work)
+            except StopIteration as done:
+                self.finish(done.value)
+                return
+            except (OSError, Refused) as error:
+                self.fail(error)
+                return
+            if piece:
+                self.send(BODY, piece)
+
+    def released(self) -> None:
+        self._work.close()
+
+
+class Source:
+    """A descriptor that a job reads for the host, as far as the window goes."""
+
+    def __init__(self, job: Job, fd: int, channel: int) -> None:
+        self.job = job
+        self.fd = fd
+        self.channel = channel
+        self.open = True
+        os.set_blocking(fd, False)
+        self.resume()
+
+    def resume(self) -> None:
+        """Read on, if the host has room."""
+        if not self.open:
+            return
+        wire = self.job.guest.wire
+        mask = _IN
+        if self.job.window(self.channel) <= 0:
+            mask = 0
+        elif wire.full:
+            mask = 0
+            wire.on_relief.append(self.resume)
+        self.job.guest.loop.watch(self.fd, mask, self._events)
+
+    def _events(self, _events: int) -> None:
+        self.pump()
+
+    def pump(self, rounds: int = 1) -> bool:
+        """Carry what is there; returns whether nothing more is."""
+        for _ in range(rounds):
+            room = min(PIECE, self.job.window(self.channel))
+            if room <= 0 or not self.open:
+                break
+            try:
+                data = os.read(self.fd, room)
+            except BlockingIOError:
+                return True
+            except OSError:  # a tty whose other side is gone
+                data = b""
+            if not data:
+                self.close()
+                self.job.end(self.channel)
+                self.job.drained()
+                return True
+            self.job.send(self.channel, data)
+        self.resume()
+        return not self.open
+
+    def close(self) -> None:
+        """Read no more."""
+        if self.open:
+            self.open = False
+            self.job.guest.loop.forget(self.fd)
+            os.close(self.fd)
+
+
+class Sink:
+    """A descriptor that a job writes for the host, granting as it empties."""
+
+    def __init__(self, job: Job, fd: int, channel: int) -> None:
+        self.job = job
+        self.fd = fd
+        self.channel = channel
+        self.open = True
+        self._pieces: List[bytes] = []
+        self._held = 0
+        self._last = False
+        os.set_blocking(fd, False)
+
+    def put(self, data: bytes) -> None:
+        """Write, or keep until the descriptor takes it."""
+        self._held += len(data)
+        if self._held > WINDOW + PIECE:
+            raise EOFError  # the host does not keep to the window
+        if not self.open:
+            self._held -= len(data)
+            self.job.grant(self.channel, len(data))
+            return
+        self._pieces.append(data)
+        self._write()
+
+    def end(self) -> None:
+        """Close once all is written."""
+        self._last = True
+        self._write()
+
+    def _write(self) -> None:
+        written = 0
+        try:
+            while self._pieces and self.open:
+                count = os.write(self.fd, self._pieces[0])
+                written += count
+                rest = self._pieces[0][count:]
+                if rest:
+                    self._pieces[0] = rest
+                else:
+                    del self._pieces[0]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody reads any more
+            written = self._held
+            self._pieces.clear()
+            self.close()
+        if written:
+            self._held -= written
+            self.job.grant(self.channel, written)
+        self._wait()
+
+    def _wait(self) -> None:
+        if not self.open:
+            return
+        if self._pieces:
+            self.job.guest.loop.watch(self.fd, _OUT, self._events)
+        elif self._last:
+            self.close()
+        else:
+            self.job.guest.loop.watch(self.fd, 0, self._events)
+
+    def _events(self, _events: int) -> None:
+        self._write()
+
+    def close(self) -> None:
+        """Write no more."""
+        if self.open:
+            self.open = False
+            self.job.guest.loop.forget(self.fd)
+            os.close(self.fd)
+
+
+# -- commands --------------------------------------------------------------------------------
+
+
+class Capture:
+    """Keeps the head and the tail of an output, and counts it."""
+
+    def __init__(self, keep: int) -> None:
+        self._room = keep - keep // 2
+        self._keep = keep // 2
+        self._head: List[bytes] = []
+        self._tail: List[bytes] = []
+        self._length = 0
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        """Take one piece."""
+        self.total += len(data)
+        if self._room:
+            self._head.append(data[: self._room])
+            taken = len(self._head[-1])
+            self._room -= taken
+            data = data[taken:]
+        if data and self._keep:
+            self._tail.append(data)
+            self._length += len(data)
+            self._trim()
+
+    def _trim(self) -> None:
+        done = 0
+        for piece in self._tail:
+            if self._length - len(piece) < self._keep:
+                break
+            self._length -= len(piece)
+            done += 1
+        del self._tail[:done]
+
+    def result(self) -> Tuple[bytes, bytes]:
+        """Return head and tail."""
+        tail = b"".join(self._tail)
+        return b"".join(self._head), tail[-self._keep :] if self._keep else b""
+
+
+class Output:
+    """One output of a command, captured in the guest."""
+
+    def __init__(self, command: Command, fd: int, keep: int) -> None:
+        self.capture = Capture(keep)
+        self.open = True
+        self.fd = fd
+        self._command = command
+        self._grown = False
+        os.set_blocking(fd, False)
+        command.guest.loop.watch(fd, _IN, self._events)
+
+    def _events(self, _events: int) -> None:
+        self.pump()
+
+    def pump(self, rounds: int = 1) -> bool:
+        """Take what is there; returns whether nothing more is."""
+        for _ in range(rounds):
+            if not self.open:
+                return True
+            try:
+                data = os.read(self.fd, PIECE)
+            except BlockingIOError:
+                return True
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                return True
+            self.capture.add(data)
+            self._command.printed(data)
+            if len(data) >= 65536 and not self._grown:
+                self._grow()
+        return not self.open
+
+    def _grow(self) -> None:
+        import fcntl
+
+        self._grown = True
+        try:
+            fcntl.fcntl(self.fd, _F_SETPIPE_SZ, PIECE)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Read no more."""
+        if self.open:
+            self.open = False
+            self._command.guest.loop.forget(self.fd)
+            os.close(self.fd)
+
+
+class Discard:
+    """Reads on and forgets, so that a background process never meets a full pipe."""
+
+    def __init__(self, loop: Loop, fd: int) -> None:
+        self._loop = loop
+        self._fd = fd
+        loop.watch(fd, _IN, self._events)
+
+    def _events(self, _events: int) -> None:
+        try:
+            if os.read(self._fd, PIECE):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._loop.forget(self._fd)
+        os.close(self._fd)
+
+
+class Post:
+    """The guest's side of one warden."""
+
+    def __init__(self, guest: Guest, pid: int, sock: Any) -> None:
+        self.guest = guest
+        self.pid = pid
+        self.command: Optional[Command] = None
+        self.idle = True
+        self._sock = sock
+        self._input = bytearray()
+        # Whoever stops the warden must not stop the guest.
+        sock.settimeout(5.0)
+        guest.loop.watch(sock.fileno(), _IN, self._events)
+
+    def ask(self, request: Dict[str, Any], descriptors: List[int]) -> None:
+        """Have the warden start a command."""
+        raw = encode(request)
+        message = len(raw).to_bytes(4, "big") + raw
+        rights = struct.pack("%di" % len(descriptors), *descriptors)
+        ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
+        self.idle = False
+        sent = self._sock.sendmsg([message[:65536]], ancillary)
+        if sent < len(message):
+            self._sock.sendall(message[sent:])
+
+    def _events(self, _events: int) -> None:
+        try:
+            data = self._sock.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.guest.warden_died(self)
+            return
+        self._input += data
+        while len(self._input) >= 4:
+            end = 4 + int.from_bytes(self._input[:4], "big")
+            if len(self._input) < end:
+                return
+            message = decode(bytes(self._input[4:end]))
+            del self._input[:end]
+            self._report(message)
+
+    def _report(self, message: Dict[str, Any]) -> None:
+        command = self.command
+        if message["event"] == "idle":
+            self.idle = True
+            self.command = None
+            self.guest.warden_idle(self)
+        if command is not None:
+            command.reported(message)
+
+    def close(self) -> None:
+        """Let the warden end, with all that is below it."""
+        self.guest.loop.forget(self._sock.fileno())
+        self._sock.close()
+
+
+class Command(Job):
+    """One command, from its start to its end."""
+
+    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, guest, stream)
+        self._fields = fields
+        self._began = time.monotonic()
+        self._heard = self._began
+        self._status: Optional[int] = None
+        self._failure: Optional[Dict[str, Any]] = None
+        self._timed_out = ""
+        self._closed = False
+        self._gone = False
+        self._patient = True
+        self._busy = False
+        self._pid = 0
+        self._rounds = 0
+        self._killing = False
+        self._waiters: List[Callable[[], None]] = []
+        self._outputs: List[Any] = []
+        self._sources: List[Any] = []
+        self._stdin: Optional[Sink] = None
+        self._terminal: Optional[int] = None
+        self._spool = self._open_spool(fields.get("spool"))
+        self._ended = self._began
+        self._post = guest.warden()
+        self._post.command = self
+        guest.commands[stream] = self
+        try:
+            self._launch()
+        except OSError:
+            self._post.command = None
+            guest.retire(self._post)
+            del guest.commands[stream]
+            raise
+        self._set_timers()
+
+    # Start.
+
+    @staticmethod
+    def _open_spool(path: Optional[bytes]) -> Optional[int]:
+        if path is None:
+            return None
+        folder = os.path.dirname(path)
+        os.makedirs(folder, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY
+        spool = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        if not stat.S_ISREG(os.fstat(spool).st_mode):
+            os.close(spool)
+            raise Refused("not_regular")
+        return spool
+
+    def _launch(self) -> None:
+        fields = self._fields
+        theirs: List[int] = []
+        script = None
+        try:
+            argv = fields["argv"]
+            if fields.get("script") is not None:
+                argv, script = self._shell(fields["script"])
+            targets = self._wire_up(theirs)
+            if script is not None:
+                theirs.append(script)
+                targets.append(9)
+            self._post.ask(
+                {
+                    "argv": argv,
+                    "env": self.guest.environment(fields.get("env") or {}),
+                    "cwd": fields["cwd"],
+                    "tty": self._terminal is not None,
+                    "limits": fields.get("limits") or {},
+                    "targets": targets,
+                    "announce": fields.get("capture") is None,
+                },
+                theirs,
+            )
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    def _shell(self, script: bytes) -> Tuple[List[bytes], Optional[int]]:
+        shell = self.guest.shell.encode()
+        if len(script) <= _LONGEST_INLINE_SCRIPT:
+            return [shell, b"-c", script], None
+        file = _unnamed(script)
+        return [shell, b"/dev/fd/9"], file
+
+    def _wire_up(self, theirs: List[int]) -> List[int]:
+        if self._fields.get("tty"):
+            return self._wire_terminal(theirs)
+        if self._fields.get("stdin"):
+            reader, writer = os.pipe()
+            theirs.append(reader)
+            self._stdin = Sink(self, writer, STDIN)
+        else:
+            theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        targets = [0, 1, 2]
+        self._pipe(theirs, STDOUT)
+        self._pipe(theirs, STDERR)
+        if self._fields.get("report"):
+            targets.append(3)
+            self._pipe(theirs, REPORT)
+        return targets
+
+    def _pipe(self, theirs: List[int], channel: int) -> None:
+        reader, writer = os.pipe()
+        theirs.append(writer)
+        keep = self._fields.get("capture")
+        if keep is not None:
+            self._outputs.append(Output(self, reader, keep))
+        elif channel == REPORT:
+            self._sources.append(Report(self, reader, channel))
+        else:
+            self._sources.append(Listened(self, reader, channel))
+
+    def _wire_terminal(self, theirs: List[int]) -> List[int]:
+        master, slave = os.openpty()
+        theirs.append(slave)
+        self._terminal = master
+        columns, rows = self._fields["tty"]
+        _resize(master, columns, rows)
+        self._sources.append(Listened(self, os.dup(master), STDOUT))
+        self._stdin = Terminal(self, master, STDIN)
+        self.end(STDERR)
+        theirs.extend((os.dup(slave), os.dup(slave)))
+        return [0, 1, 2]
+
+    def _set_timers(self) -> None:
+        if self._fields.get("timeout") is not None:
+            self.guest.loop.later(
+                self._fields["timeout"], lambda: self._time_out("timeout")
+            )
+        idle = self._fields.get("idle_timeout")
+        if idle is not None:
+            self.guest.loop.later(idle, lambda: self._watch_idle(idle))
+
+    def _watch_idle(self, idle: float) -> None:
+        quiet = time.monotonic() - self._heard
+        if quiet >= idle:
+            self._time_out("idle_timeout")
+        elif not self._closed:
+            self.guest.loop.later(idle - quiet, lambda: self._watch_idle(idle))
+
+    def _time_out(self, which: str) -> None:
+        if not self._closed and self._status is None:
+            self._timed_out = which
+            self.kill(lambda: None)
+
+    # While it runs.
+
+    def printed(self, data: bytes) -> None:
+        """Note that it wrote something."""
+        self._heard = time.monotonic()
+        if self._spool is not None:
+            view = memoryview(data)
+            while view:
+                try:
+                    view = view[os.write(self._spool, view) :]
+                except OSError:
+                    # A full disk ends the spool, never the command.
+                    os.close(self._spool)
+                    self._spool = None
+                    return
+
+    def on_data(self, channel: int, data: bytes) -> None:
+        if self._stdin is None:
+            raise Refused("invalid", "standard input is not open")
+        self._stdin.put(data)
+
+    def on_end(self, channel: int) -> None:
+        if self._stdin is not None:
+            self._stdin.end()
+
+    def on_credit(self, channel: int, amount: int) -> None:
+        Job.on_credit(self, channel, amount)
+        for source in self._sources:
+            if source.channel == channel:
+                source.resume()
+        self._conclude()
+
+    def drained(self) -> None:
+        self._conclude()
+
+    def on_control(self, fields: Dict[str, Any]) -> None:
+        what = fields.get("do")
+        if what == "signal" and self._pid and self._status is None:
+            try:
+                os.killpg(self._pid, fields["signal"])
+            except OSError:
+                pass
+        elif what == "resize" and self._terminal is not None and not self._closed:
+            _resize(self._terminal, fields["columns"], fields["rows"])
+        elif what == "cancel":
+            self.cancel()
+
+    def cancel(self) -> None:
+        self.kill(lambda: self.fail(Refused("cancelled")))
+
+    def reported(self, message: Dict[str, Any]) -> None:
+        """The warden said something."""
+        event = message["event"]
+        if event == "started":
+            self._pid = message["pid"]
+            self._announce({"event": "started", "pid": self._pid})
+        elif event == "failed":
+            self._failure = message
+        elif event == "exit":
+            self._exited(message["status"])
+        elif event == "idle":
+            self._left()
+
+    def _announce(self, fields: Dict[str, Any]) -> None:
+        if self._fields.get("capture") is None:
+            self.answer(EVENT, encode(fields))
+
+    def _exited(self, status: int) -> None:
+        self._status = status
+        self._ended = time.monotonic()
+        self._announce({"event": "exit", **self._ending()})
+        # When "idle" follows, nobody is left to print; it usually does at once.
+        self.guest.loop.later(_DRAIN, self._drain_ended)
+
+    def _left(self) -> None:
+        """No process of the command is left."""
+        self._gone = True
+        self.guest.commands.pop(self.stream, None)
+        if self._status is None and self._failure is None:
+            self._exited(int(_signal.SIGKILL))
+        waiters, self._waiters = self._waiters, []
+        for action in waiters:
+            action()
+        self._conclude()
+
+    def _drain_ended(self) -> None:
+        self._patient = False
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Answer, once it has ended and what it printed has been read."""
+        if self._closed or self._busy or not (self._gone or self._overstayed()):
+            return
+        self._busy = True
+        quiet = [each.pump(64) for each in self._outputs + self._sources]
+        self._busy = False
+        if not all(quiet):
+            if self._outputs:
+                self.guest.loop.later(0, self._conclude)
+            return  # a source goes on when the host grants more
+        if self._patient and any(each.open for each in self._outputs + self._sources):
+            return  # until the drain ends
+        if self._failure is not None and self._failure["what"] == "cwd":
+            number = self._failure["errno"]
+            self.fail(OSError(number, os.strerror(number)))
+            return
+        for source in self._sources:
+            if source.open:
+                self.end(source.channel)
+        self.finish(self._result())
+
+    def _overstayed(self) -> bool:
+        """Whether it has ended, and others hold its outputs for too long."""
+        return self._status is not None and not self._patient and not self._killing
+
+    # The end.
+
+    def _result(self) -> Dict[str, Any]:
+        fields = self._ending()
+        fields["background"] = not self._gone and self._failure is None
+        if self._spool is not None:
+            fields["spooled"] = True
+        for name, output in zip(("stdout", "stderr"), self._outputs):
+            head, tail = output.capture.result()
+            fields[name + "_total"] = output.capture.total
+            if len(head) + len(tail) <= _INLINE:
+                fields[name] = [head, tail]
+            else:
+                fields[name] = [len(head), len(tail)]
+                self._send_captured(STDOUT if name == "stdout" else STDERR, head, tail)
+        return fields
+
+    def _send_captured(self, channel: int, head: bytes, tail: bytes) -> None:
+        # The host asked for this much, and has set aside room for it.
+        for part in (head, tail):
+            view = memoryview(part)
+            for at in range(0, len(part), PIECE):
+                piece = bytes(view[at : at + PIECE])
+                self.guest.wire.send(DATA, self.stream, bytes((channel,)), piece)
+
+    def _ending(self) -> Dict[str, Any]:
+        fields: Dict[str, Any] = {"duration": self._ended - self._began}
+        if self._failure is not None:
+            number = self._failure["errno"]
+            fields["failed"] = number
+            fields["reason"] = os.strerror(number)
+        elif self._status is not None and os.WIFSIGNALED(self._status):
+            fields["signal"] = os.WTERMSIG(self._status)
+        elif self._status is not None:
+            fields["exit"] = os.WEXITSTATUS(self._status)
+        if self._timed_out:
+            fields["timed_out"] = self._timed_out
+        return fields
+
+    def released(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._stdin is not None:
+            self._stdin.close()
+        for output in self._outputs:
+            self._let_go(output)
+        for source in self._sources:
+            self._let_go(source)
+        if self._spool is not None:
+            os.close(self._spool)
+            self._spool = None
+
+    def _let_go(self, output: Any) -> None:
+        """Close an output; read on for processes that are still there."""
+        if not output.open:
+            return
+        if self._gone:
+            output.close()
+            return
+        copy = os.dup(output.fd)
+        output.close()
+        Discard(self.guest.loop, copy)
+
+    # Killing.
+
+    def kill(self, then: Callable[[], None]) -> None:
+        """Kill every process of the command, then call `then`."""
+        if self._gone:
+            then()
+            return
+        self._waiters.append(then)
+        if not self._killing:
+            self._killing = True
+            self._kill_round()
+
+    def _kill_round(self) -> None:
+        if self._gone:
+            return
+        self._rounds += 1
+        left = _descendants(self._post.pid)
+        if self._rounds <= _PATIENCE or all(state in "Tt" for _, state in left):
+            number = _signal.SIGKILL
+        else:
+            # They multiply faster than they die: hold them still first. Stopped
+            # processes keep their places, so at the process limit none is born.
+            number = _signal.SIGSTOP
+        for pid, _ in left:
+            _send_signal(pid, number)
+        _send_signal(self._post.pid, _signal.SIGCONT)
+        if self._rounds == 400:
+            self.guest.retire(self._post)
+        self.guest.loop.later(0.001 if self._rounds < 50 else 0.005, self._kill_round)
+
+
+class Listened(Source):
+    """An output of a command that is streamed to the host."""
+
+    def pump(self, rounds: int = 1) -> bool:
+        before = self.job.window(self.channel)
+        quiet = Source.pump(self, rounds)
+        if self.job.window(self.channel) != before:
+            job = self.job
+            assert isinstance(job, Command)
+            job.printed(b"")
+        return quiet
+
+
+class Report(Listened):
+    """Descriptor 3 of a command: what stands there came after what was printed."""
+
+    def _events(self, _events: int) -> None:
+        job = self.job
+        assert isinstance(job, Command)
+        others = [source for source in job._sources if source is not self]
+        if all([source.pump(64) for source in others]):
+            self.pump()
+
+
+class Terminal(Sink):
+    """The input side of a terminal; its end is a character, not a hang-up."""
+
+    def end(self) -> None:
+        self.put(b"\x04")
+
+
+def _resize(terminal: int, columns: int, rows: int) -> None:
+    import fcntl
+    import termios
+
+    size = struct.pack("HHHH", rows, columns, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+
+
+def _unnamed(content: bytes) -> int:
+    """Return a descriptor of a file without a name that holds `content`."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("script", os.MFD_CLOEXEC)
+    else:
+        import tempfile
+
+        file, name = tempfile.mkstemp()
+        os.unlink(name)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def _open_regular(path: bytes) -> Tuple[int, os.stat_result]:
+    """Open a regular file; nothing else is opened, so nothing hangs."""
+    _require_regular(os.stat(path).st_mode)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    fd = os.open(path, flags)
+    try:
+        found = os.fstat(fd)
+        _require_regular(found.st_mode)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, found
+
+
+def _require_regular(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise Refused("is_directory")
+    if not stat.S_ISREG(mode):
+        raise Refused("not_regular")
+
+
+def read_file(path: bytes, offset: int, length: Optional[int]) -> Any:
+    """Yield a file's bytes."""
+    fd, found = _open_regular(path)
+    try:
+        left = length
+        while left is None or left > 0:
+            data = os.pread(fd, PIECE if left is None else min(PIECE, left), offset)
+            if not data:
+                break
+            offset += len(data)
+            if left is not None:
+                left -= len(data)
+            yield data
+            # In /proc a file of size 0 has content; elsewhere the size is true.
+            if len(data) < PIECE and offset == found.st_size:
+                break
+    finally:
+        os.close(fd)
+    return {}
+
+
+class Draft:
+    """A file's next content, nameless until it replaces the old one."""
+
+    def __init__(self, path: bytes, *, parents: bool, mode: Optional[int]) -> None:
+        self.target = os.path.realpath(path)
+        self.folder = os.path.dirname(self.target)
+        if parents:
+            self._make_folder()
+        self.old = _stat_or_none(self.target)
+        if self.old is not None:
+            _require_regular(self.old.st_mode)
+            if not os.access(self.target, os.W_OK):
+                raise OSError(errno.EACCES, "not writable")
+        self._mode = mode
+        self._name: Optional[bytes] = None
+        self.fd = self._create()
+
+    def _make_folder(self) -> None:
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except FileExistsError:
+            raise OSError(errno.ENOTDIR, "a parent is no directory") from None
+
+    def _create(self) -> int:
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+            try:
+                return os.open(self.folder, flags | os.O_TMPFILE, 0o600)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                    raise
+        self._name = self._fresh_name()
+        return os.open(self._name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def _fresh_name(self) -> bytes:
+        unique = os.urandom(8).hex().encode()
+        return os.path.join(self.folder, b".isobox-" + unique)
+
+    def _adopt(self) -> None:
+        """Take over owner and mode of what it replaces."""
+        old = self.old
+        if old is not None and (old.st_uid, old.st_gid) != _owner(self.fd):
+            try:
+                os.fchown(self.fd, old.st_uid, old.st_gid)
+            except OSError:
+                pass
+        mode = self._mode
+        if mode is None:
+            mode = 0o644 if old is None else old.st_mode
+        # New content never inherits the right to run as somebody else.
+        os.fchmod(self.fd, mode & 0o777)
+
+    def write(self, data: bytes) -> None:
+        """Append to it."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.fd, view) :]
+
+    def publish(self) -> os.stat_result:
+        """Put it in the old one's place, at once and whole."""
+        if self._name is None:
+            name = self._fresh_name()
+            # With a directory given this is linkat, which follows the link that
+            # names the open file; link would not. An absolute path ignores it.
+            source = b"/proc/self/fd/%d" % self.fd
+            os.link(source, name, src_dir_fd=self.fd, follow_symlinks=True)
+            self._name = name
+        self._adopt()
+        found = os.fstat(self.fd)
+        os.rename(self._name, self.target)
+        self._name = None
+        os.close(self.fd)
+        self.fd = -1
+        return found
+
+    def discard(self) -> None:
+        """Leave nothing of it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        if self._name is not None:
+            try:
+                os.unlink(self._name)
+            except OSError:
+                pass
+
+
+def _owner(fd: int) -> Tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_uid, found.st_gid
+
+
+def _stat_or_none(path: bytes) -> Optional[os.stat_result]:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+class Writing(Job):
+    """Receives a file's next content and puts it in place."""
+
+    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, guest, stream)
+        self._draft: Optional[Draft] = Draft(
+            fields["path"], parents=fields["parents"], mode=fields.get("mode")
+        )
+        self._path: bytes = fields["path"]
+        self._if_match: Optional[str] = fields.get("if_match")
+        self._digest = _sha256()
+        self._comparison: Any = None
+        if fields.get("body") is not None:
+            self._take(fields["body"])
+            self.on_end(BODY)
+
+    def on_data(self, channel: int, data: bytes) -> None:
+        if self._draft is None:
+            return
+        try:
+            self._take(data)
+        except OSError as error:
+            self.fail(error)
+        else:
+            self.grant(BODY, len(data))
+
+    def _take(self, data: bytes) -> None:
+        assert self._draft is not None
+        self._draft.write(data)
+        self._digest.update(data)
+
+    def on_end(self, channel: int) -> None:
+        if self._draft is None:
+            return
+        if self._if_match is None:
+            self._publish()
+            return
+        self._comparison = compare(self._draft.target, self._if_match)
+        self.guest.loop.jobs[self] = None
+
+    def ready(self) -> bool:
+        return self._comparison is not None
+
+    def step(self) -> None:
+        if self._comparison is None:
+            return
+        try:
+            next(self._comparison)
+        except StopIteration:
+            self._publish()
+        except (OSError, Refused) as error:
+            self.fail(error)
+
+    def _publish(self) -> None:
+        draft = self._draft
+        assert draft is not None
+        try:
+            found = draft.publish()
+        except OSError as error:
+            self.fail(error)
+            return
+        self._draft = None
+        self.finish(
+            {"entry": pack_entry(self._path, found, b"", self._digest.digest())}
+        )
+
+    def released(self) -> None:
+        if self._comparison is not None:
+            self._comparison.close()
+        if self._draft is not None:
+            self._draft.discard()
+            self._draft = None
+
+
+def compare(path: bytes, wanted: str) -> Generator[None, None, None]:
+    """Refuse unless a file's content has the digest `wanted`, step by step."""
+    try:
+        fd, before = _open_regular(path)
+    except FileNotFoundError:
+        if wanted:
+            raise Refused("conflict", "the file does not exist") from None
+        return
+    try:
+        if not wanted:
+            raise Refused("conflict", "the file exists")
+        digest = _sha256()
+        while True:
+            data = os.read(fd, 4 * PIECE)
+            if not data:
+                break
+            digest.update(data)
+            yield None
+        if digest.hexdigest() != wanted.lower():
+            raise Refused("conflict", "the content is another")
+        if _stamp(os.stat(path)) != _stamp(before):
+            raise Refused("conflict", "the content has just changed")
+    finally:
+        os.close(fd)
+
+
+def _stamp(found: os.stat_result) -> Tuple[int, int, int, int]:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+#: The largest file that is edited in memory.
+_LARGEST_EDIT = 64 << 20
+
+
+def edit_file(path: bytes, pieces: List[Any], if_match: Optional[str]) -> Any:
+    """Replace pieces of a file, all or none."""
+    target = os.path.realpath(path)
+    if if_match is not None:
+        for _ in compare(target, if_match):
+            yield None
+    fd, before = _open_regular(target)
+    try:
+        if before.st_size > _LARGEST_EDIT:
+            raise Refused("invalid", "the file is too large to edit")
+        content = b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
+    finally:
+        os.close(fd)
+    count = 0
+    for number, (old, new, every) in enumerate(pieces, 1):
+        found = content.count(old)
+        if found == 0 or (found > 1 and not every):
+            raise Refused("mismatch", "%d %d" % (number, found))
+        content = content.replace(old, new)
+        count += found
+    draft = Draft(target, parents=False, mode=None)
+    try:
+        draft.write(content)
+        if _stamp(os.stat(target)) != _stamp(before):
+            raise Refused("conflict", "the content has just changed")
+        after = draft.publish()
+    except BaseException:
+        draft.discard()
+        raise
+    digest = _sha256()
+    digest.update(content)
+    return {"entry": pack_entry(path, after, b"", digest.digest()), "count": count}
+
+
+def scan_tree(fields: Dict[str, Any]) -> Any:
+    """Yield packed entries."""
+    path: bytes = fields["path"]
+    depth: Optional[int] = fields["depth"]
+    top = os.stat(path) if fields["follow"] else os.lstat(path)
+    if depth == 0:
+        yield _entry(path, top, fields)
+        return {"truncated": False}
+    if not stat.S_ISDIR(top.st_mode):
+        raise Refused("not_directory")
+    return (yield from _scan(path, depth, fields))
+
+
+def _scan(top: bytes, depth: Optional[int], fields: Dict[str, Any]) -> Any:
+    matches = _matcher(fields.get("pattern"))
+    left: int = fields["limit"]
+    base = len(top.rstrip(b"/")) + 1
+    batch: List[bytes] = []
+    size = 0
+    todo: List[Tuple[bytes, int]] = [(top, 1)]
+    while todo:
+        folder, level = todo.pop()
+        for path, found in _children(folder, top):
+            if stat.S_ISDIR(found.st_mode) and (depth is None or level < depth):
+                todo.append((path, level + 1))
+            if matches is not None and not matches(os.fsdecode(path[base:])):
+                continue
+            if not left:
+                yield b"".join(batch)
+                return {"truncated": True}
+            left -= 1
+            batch.append(_entry(path, found, fields))
+            size += len(batch[-1])
+            if size > PIECE - 16384:
+                yield b"".join(batch)
+                batch, size = [], 0
+        if not batch or len(todo) % 64 == 0:
+            yield None
+    yield b"".join(batch)
+    return {"truncated": False}
+
+
+def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
+    if pattern is None:
+        return None
+    import re
+
+    try:
+        return re.compile(translate_glob(pattern)).match
+    except (re.error, RecursionError, OverflowError) as error:
+        raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
+
+
+def _children(folder: bytes, top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
+    try:
+        names = os.scandir(folder)
+    except OSError:
+        if folder == top:
+            raise
+        return  # one directory that cannot be read never loses the others
+    with names:
+        for item in names:
+            try:
+                yield item.path, item.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+
+
+def _entry(path: bytes, found: os.stat_result, fields: Dict[str, Any]) -> bytes:
+    target = digest = b""
+    if stat.S_ISLNK(found.st_mode):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            pass
+    elif fields["digest"] and stat.S_ISREG(found.st_mode):
+        digest = _digest_of(path)
+    return pack_entry(path, found, target, digest)
+
+
+def _digest_of(path: bytes) -> bytes:
+    try:
+        fd, _ = _open_regular(path)
+    except (OSError, Refused):
+        return b""
+    try:
+        digest = _sha256()
+        for data in iter(lambda: os.read(fd, 4 * PIECE), b""):
+            digest.update(data)
+        return digest.digest()  # type: ignore[no-any-return]
+    finally:
+        os.close(fd)
+
+
+def remove_tree(path: bytes, recursive: bool) -> Any:
+    """Remove a name, and with `recursive` what is below it."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+        return {}
+    if not recursive:
+        raise Refused("is_directory")
+    folders = [path]
+    todo = [path]
+    while todo:
+        folder = todo.pop()
+        _make_writable(folder)
+        with os.scandir(folder) as names:
+            for item in names:
+                if item.is_dir(follow_symlinks=False):
+                    todo.append(item.path)
+                    folders.append(item.path)
+                else:
+                    os.unlink(item.path)
+        yield None
+    for folder in reversed(folders):
+        os.rmdir(folder)
+    return {}
+
+
+def _make_writable(folder: bytes) -> None:
+    """Let a directory's owner empty it, as `rm -rf` by root would."""
+    mode = os.lstat(folder).st_mode
+    if mode & 0o700 != 0o700:
+        try:
+            os.chmod(folder, mode & 0o7777 | 0o700)
+        except OSError:
+            pass
+
+
+# -- work that may block or never end: in a process of its own -----------------------------------
+
+
+class Worker(Job):
+    """An operation done by a forked process, which a deadline can end."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        stream: int,
+        work: Callable[[int, int], Dict[str, Any]],
+        *,
+        takes: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        Job.__init__(self, guest, stream)
+        self._sink: Optional[Sink] = None
+        self._late = False
+        self._answered_all = False
+        input_reader, input_writer = os.pipe()
+        output_reader, output_writer = os.pipe()
+        answer_reader, answer_writer = os.pipe()
+        self._pid = guest.fork()
+        if self._pid == 0:
+            guest.forget_all({input_reader, output_writer, answer_writer})
+            _work(work, input_reader, output_writer, answer_writer)
+        for fd in (input_reader, output_writer, answer_writer):
+            os.close(fd)
+        if takes:
+            self._sink = Sink(self, input_writer, BODY)
+        else:
+            os.close(input_writer)
+        self._source = Source(self, output_reader, BODY)
+        self._answer = answer_reader
+        self._raw = b""
+        guest.loop.watch(answer_reader, _IN, self._answered)
+        if timeout is not None:
+            guest.loop.later(timeout, self._time_out)
+
+    def on_data(self, channel: int, data: bytes) -> None:
+        if self._sink is None:
+            raise Refused("invalid", "this operation takes no data")
+        self._sink.put(data)
+
+    def on_end(self, channel: int) -> None:
+        if self._sink is not None:
+            self._sink.end()
+
+    def on_credit(self, channel: int, amount: int) -> None:
+        Job.on_credit(self, channel, amount)
+        self._source.resume()
+        self.drained()
+
+    def _time_out(self) -> None:
+        if self.guest.streams.get(self.stream) is self:
+            self._late = True
+            _send_signal(self._pid, _signal.SIGKILL)
+
+    def cancel(self) -> None:
+        _send_signal(self._pid, _signal.SIGKILL)
+        self.fail(Refused("cancelled"))
+
+    def _answered(self, _events: int) -> None:
+        data = os.read(self._answer, PIECE)
+        if data:
+            self._raw += data
+            return
+        self.guest.loop.watch(self._answer, 0, self._answered)
+        self._answered_all = True
+        self.drained()
+
+    def drained(self) -> None:
+        if self._source.open or not self._answered_all:
+            return
+        if self._late:
+            self.finish({"late": True})
+        elif not self._raw:
+            self.fail(Refused("internal", "the worker died"))
+        else:
+            answer = decode(self._raw)
+            if "code" in answer:
+                self.fail(
+                    Refused(answer["code"], answer["message"], answer.get("errno", 0))
+                )
+            else:
+                self.finish(answer)
+
+    def released(self) -> None:
+        self._source.close()
+        self.guest.loop.forget(self._answer)
+        os.close(self._answer)
+        if self._sink is not None:
+            self._sink.close()
+
+
+def _work(
+    work: Callable[[int, int], Dict[str, Any]], reader: int, writer: int, answer: int
+) -> None:
+    """Do a worker's work and end the process."""
+    try:
+        try:
+            os.set_blocking(reader, True)
+            result = work(reader, writer)
+        except Exception as error:  # noqa: BLE001 - reported to the host
+            result = _refusal(error)
+        os.close(writer)
+        view = memoryview(encode(result))
+        while view:
+            view = view[os.write(answer, view) :]
+    finally:
+        os._exit(0)
+
+
+#: line number, and the lengths of path, line, and the counts of context lines.
+MATCH = struct.Struct(">IIIHH")
+_LONGEST_LINE = 16384
+_LARGEST_SEARCHED = 64 << 20
+_CONTEXT = 20
+
+
+def search_tree(fields: Dict[str, Any], writer: int) -> Dict[str, Any]:
+    """Write packed matches, in path order."""
+    import re
+
+    flags = re.IGNORECASE if fields["ignore_case"] else 0
+    text = fields["pattern"]
+    try:
+        expression = re.compile(re.escape(text) if fields["literal"] else text, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
+    matches = _matcher(fields.get("glob"))
+    left: int = fields["limit"]
+    files = 0
+    skipped: List[bytes] = []
+    for path in _searched(fields["path"], matches):
+        try:
+            lines = _lines(path)
+        except (OSError, Refused):
+            if len(skipped) < 100:
+                skipped.append(path)
+            continue
+        files += 1
+        if lines is None:
+            continue
+        for packed in _found(path, lines, expression, min(fields["context"], _CONTEXT)):
+            if not left:
+                return {"files": files, "skipped": skipped, "truncated": True}
+            left -= 1
+            _write_all(writer, packed)
+    return {"files": files, "skipped": skipped, "truncated": False}
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _searched(top: bytes, matches: Optional[Callable[[str], Any]]) -> Iterator[bytes]:
+    if not stat.S_ISDIR(os.stat(top).st_mode):
+        yield top
+        return
+    base = len(top.rstrip(b"/")) + 1
+    todo = [top]
+    while todo:
+        folder = todo.pop()
+        below = sorted(_children(folder, top), key=lambda child: child[0])
+        for path, found in below:
+            if stat.S_ISREG(found.st_mode):
+                if matches is None or matches(os.fsdecode(path[base:])):
+                    yield path
+        todo.extend(
+            path for path, found in reversed(below) if stat.S_ISDIR(found.st_mode)
+        )
+
+
+def _lines(path: bytes) -> Optional[List[str]]:
+    """Return a text file's lines, None for a binary one."""
+    fd, _ = _open_regular(path)
+    try:
+        pieces = [os.read(fd, 65536)]
+        if b"\0" in pieces[0]:
+            return None
+        size = len(pieces[0])
+        while pieces[-1] and size < _LARGEST_SEARCHED:
+            pieces.append(os.read(fd, 1 << 20))
+            size += len(pieces[-1])
+    finally:
+        os.close(fd)
+    lines = b"".join(pieces).decode("utf-8", "replace").split("\n")
+    if lines and not lines[-1]:
+        del lines[-1]
+    return lines
+
+
+def _found(
+    path: bytes, lines: List[str], expression: Pattern[str], context: int
+) -> Iterator[bytes]:
+    for number, line in enumerate(lines):
+        if not expression.search(line):
+            continue
+        before = lines[max(0, number - context) : number]
+        after = lines[number + 1 : number + 1 + context]
+        texts = [_clipped(text) for text in [line] + before + after]
+        header = MATCH.pack(
+            number + 1, len(path), len(texts[0]), len(before), len(after)
+        )
+        rest = [len(text).to_bytes(4, "big") + text for text in texts[1:]]
+        yield b"".join([header, path, texts[0]] + rest)
+
+
+def _clipped(text: str) -> bytes:
+    return text.rstrip("\r")[:_LONGEST_LINE].encode("utf-8", "replace")
+
+
+def pull_tree(path: bytes, writer: int) -> Dict[str, Any]:
+    """Write a tar stream of what is at a path."""
+    import tarfile
+
+    whole = stat.S_ISDIR(os.lstat(path).st_mode)
+    name = b"." if whole else os.path.basename(path)
+    left_out = 0
+
+    def admitted(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
+        nonlocal left_out
+        if member.isfile() or member.isdir() or member.issym() or member.islnk():
+            return member
+        left_out += 1
+        return None
+
+    with os.fdopen(os.dup(writer), "wb", PIECE) as file:
+        with tarfile.open(
+            fileobj=file,
+            mode="w|",
+            format=tarfile.PAX_FORMAT,
+            copybufsize=1 << 20,
+            bufsize=PIECE,
+            encoding="utf-8",
+            errors="surrogateescape",
+        ) as archive:
+            archive.add(os.fsdecode(path), os.fsdecode(name), filter=admitted)
+    return {"left_out": left_out}
+
+
+def push_tree(path: bytes, reader: int, clear: bool) -> Dict[str, Any]:
+    """Unpack a tar stream into a directory, which `clear` empties first."""
+    import tarfile
+
+    os.makedirs(path, exist_ok=True)
+    if clear:
+        with os.scandir(path) as names:
+            for item in names:
+                for _ in remove_tree(item.path, True):
+                    pass
+    root = os.fsdecode(os.path.realpath(path))
+    count = 0
+    times: List[Tuple[str, tarfile.TarInfo]] = []
+    with os.fdopen(reader, "rb", PIECE) as file:
+        try:
+            with tarfile.open(
+                fileobj=file,
+                mode="r|*",
+                bufsize=PIECE,
+                encoding="utf-8",
+                errors="surrogateescape",
+            ) as archive:
+                for member in archive:
+                    target = _place(root, member)
+                    _unpack(archive, member, root, target)
+                    if member.isdir():
+                        times.append((target, member))
+                    count += 1
+        except tarfile.TarError as error:
+            raise Refused("archive", "not a tar stream: %s" % error) from None
+    for target, member in reversed(times):
+        os.chmod(target, member.mode & 0o777)
+        os.utime(target, (member.mtime, member.mtime))
+    return {"count": count}
+
+
+def _place(root: str, member: Any) -> str:
+    """Return where a member goes; refuses what would leave the directory."""
+    name = os.path.normpath(member.name)
+    if name.startswith("/") or name == ".." or name.startswith("../"):
+        raise Refused("archive", "a member leaves the directory: %r" % member.name)
+    target = os.path.join(root, name) if name != "." else root
+    folder = target if name == "." else os.path.dirname(target)
+    real = os.path.realpath(folder)
+    if real != root and not real.startswith(root.rstrip("/") + "/"):
+        raise Refused("archive", "a member goes through a link: %r" % member.name)
+    return target
+
+
+def _unpack(archive: Any, member: Any, root: str, target: str) -> None:
+    if member.isdir():
+        if os.path.islink(target):
+            raise Refused("archive", "a directory over a link: %r" % member.name)
+        os.makedirs(target, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.isdir(target) and not os.path.islink(target):
+        raise Refused("is_directory")
+    if os.path.lexists(target):
+        os.unlink(target)
+    if member.issym():
+        _unpack_link(member, root, target)
+    elif member.islnk():
+        source = _place(root, _Named(member.linkname))
+        os.link(source, target, follow_symlinks=False)
+    elif member.isfile():
+        _unpack_file(archive.extractfile(member), member, target)
+    else:
+        raise Refused("archive", "a device or FIFO: %r" % member.name)
+
+
+class _Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _unpack_link(member: Any, root: str, target: str) -> None:
+    leads = os.path.normpath(os.path.join(os.path.dirname(target), member.linkname))
+    inside = leads == root or leads.startswith(root.rstrip("/") + "/")
+    if os.path.isabs(member.linkname) or not inside:
+        raise Refused("archive", "a link leaves the directory: %r" % member.name)
+    os.symlink(member.linkname, target)
+
+
+def _unpack_file(source: Any, member: Any, target: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(target, flags, 0o600)
+    try:
+        for data in iter(lambda: source.read(1 << 20), b""):
+            _write_all(fd, data)
+        os.fchmod(fd, member.mode & 0o777)
+        os.utime(fd, (member.mtime, member.mtime))
+    finally:
+        os.close(fd)
+
+
+# -- the network inside ----------------------------------------------------------------------------
+
+
+class Dialled(Job):
+    """A TCP connection, carried over the channel."""
+
+    def __init__(self, guest: Guest, stream: int, sock: Any) -> None:
+        Job.__init__(self, guest, stream)
+        self._sock = sock
+        self._source: Optional[Source] = None
+        self._sink: Optional[Sink] = None
+        sock.setblocking(False)
+
+    def connect(self, address: Tuple[str, int]) -> None:
+        """Connect, then say so."""
+        try:
+            self._sock.connect(address)
+        except BlockingIOError:
+            self.guest.loop.watch(self._sock.fileno(), _OUT, self._connected)
+        else:
+            self._connected(0)
+
+    def _connected(self, _events: int) -> None:
+        number = self._sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
+        self.guest.loop.forget(self._sock.fileno())
+        if number:
+            self.fail(OSError(number, os.strerror(number)))
+            return
+        self.carry()
+        self.answer(EVENT, encode({"event": "connected"}))
+
+    def carry(self) -> None:
+        """Begin to carry bytes both ways."""
+        self._source = Source(self, os.dup(self._sock.fileno()), BODY)
+        self._sink = Outward(self, os.dup(self._sock.fileno()), BODY)
+
+    def on_data(self, channel: int, data: bytes) -> None:
+        if self._sink is not None:
+            self._sink.put(data)
+        self.drained()
+
+    def on_end(self, channel: int) -> None:
+        if self._sink is not None:
+            self._sink.end()
+        self.drained()
+
+    def on_credit(self, channel: int, amount: int) -> None:
+        Job.on_credit(self, channel, amount)
+        if self._source is not None:
+            self._source.resume()
+
+    def drained(self) -> None:
+        if self._source is not None and self._sink is not None:
+            if not self._source.open and not self._sink.open:
+                self.finish()
+
+    def cancel(self) -> None:
+        self.finish()
+
+    def released(self) -> None:
+        for side in (self._source, self._sink):
+            if side is not None:
+                side.close()
+        self.guest.loop.forget(self._sock.fileno())
+        self._sock.close()
+
+
+class Outward(Sink):
+    """The sending side of a connection: its end is a half-close."""
+
+    def close(self) -> None:
+        if self.open:
+            job = self.job
+            assert isinstance(job, Dialled)
+            try:
+                job._sock.shutdown(_socket.SHUT_WR)
+            except OSError:
+                pass
+        Sink.close(self)
+
+
+class Listening(Job):
+    """A TCP port inside; each connection becomes a stream to the host."""
+
+    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, guest, stream)
+        self._sock = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        try:
+            self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+            self._sock.bind(("127.0.0.1", fields["port"]))
+            self._sock.listen(64)
+        except OSError:
+            self._sock.close()
+            raise
+        self._sock.setblocking(False)
+        guest.loop.watch(self._sock.fileno(), _IN, self._accept)
+        port = self._sock.getsockname()[1]
+        guest.wire.send(EVENT, stream, encode({"event": "listening", "port": port}))
+
+    def _accept(self, _events: int) -> None:
+        try:
+            fd, _ = self._sock._accept()
+        except OSError:
+            return
+        sock = _socket.socket(fileno=fd)
+        stream = self.guest.next_accepted()
+        job = Dialled(self.guest, stream, sock)
+        self.guest.wire.send(ACCEPT, stream, encode({"listener": self.stream}))
+        job.carry()
+
+    def cancel(self) -> None:
+        self.finish()
+
+    def released(self) -> None:
+        self.guest.loop.forget(self._sock.fileno())
+        self._sock.close()
+
+
+# -- the guest ----------------------------------------------------------------------------------------
+
+
+class Guest:
+    """Serves the host until the channel ends."""
+
+    def __init__(self, sock: Any) -> None:
+        self.loop = Loop()
+        self.wire = Wire(sock, self.loop, self._frame)
+        self.streams: Dict[int, Job] = {}
+        self.commands: Dict[int, Command] = {}
+        self.shell = _find_shell()
+        self._sock = sock
+        self._posts: List[Post] = []
+        self._accepted = 0
+        self._config: Dict[str, Any] = {}
+        self._environment: Dict[str, bytes] = {}
+        self._oom = _open_oom_score()
+        self._wakeup = self._watch_children()
+
+    # Life.
+
+    def serve(self) -> None:
+        """Serve until the host is gone, then leave nothing behind."""
+        try:
+            while True:
+                self.loop.turn()
+                self.wire.flush()
+        except EOFError:
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        for job in list(self.streams.values()):
+            try:
+                job.released()
+            except Exception:  # noqa: BLE001 - the rest must be released too
+                pass
+        for post in self._posts:
+            post.close()
+        for _round in range(2000):
+            left = [pid for pid, _ in _descendants(os.getpid())]
+            if not left:
+                return
+            wardens = {post.pid for post in self._posts}
+            for pid in left:
+                if pid not in wardens or _round > 100:
+                    _send_signal(pid, _signal.SIGKILL)
+            self._reap()
+            time.sleep(0.001)
+
+    def _watch_children(self) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.set_wakeup_fd(writer)
+        self.loop.watch(reader, _IN, self._child_ended)
+        return reader
+
+    def _child_ended(self, _events: int) -> None:
+        try:
+            while os.read(self._wakeup, 512):
+                pass
+        except BlockingIOError:
+            pass
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    return
+            except ChildProcessError:
+                return
+
+    # Processes.
+
+    def fork(self) -> int:
+        """Fork; the child is the kernel's first choice when memory runs out."""
+        if self._oom is not None:
+            _set_oom_score(self._oom[0], b"1000")
+        try:
+            return os.fork()
+        finally:
+            if self._oom is not None:
+                _set_oom_score(*self._oom)
+
+    def forget_all(self, keep: Set[int]) -> None:
+        """In a forked child: close everything but `keep` and the standard three."""
+        _signal.set_wakeup_fd(-1)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        low = 3
+        for fd in sorted(keep):
+            os.closerange(low, fd)
+            low = fd + 1
+        os.closerange(low, _highest())
+
+    def warden(self) -> Post:
+        """Return a warden that has no command."""
+        for post in self._posts:
+            if post.idle and post.command is None:
+                return post
+        return self._new_warden()
+
+    def _new_warden(self) -> Post:
+        ours, theirs = _socketpair()
+        pid = self.fork()
+        if pid == 0:
+            try:
+                self.forget_all({theirs.fileno()})
+                _limit_self(self._config.get("rlimits") or {})
+                Warden(theirs).serve()
+            finally:
+                os._exit(1)
+        theirs.close()
+        post = Post(self, pid, ours)
+        self._posts.append(post)
+        return post
+
+    def warden_idle(self, post: Post) -> None:
+        """A warden has no process left below it; keep some."""
+        spare = [each for each in self._posts if each.idle]
+        if len(spare) > _SPARE_WARDENS:
+            self._posts.remove(post)
+            post.close()
+
+    def warden_died(self, post: Post) -> None:
+        """A warden was killed from inside: end what it left."""
+        if post in self._posts:
+            self._posts.remove(post)
+        post.close()
+        self._end_strays(post, 0)
+
+    def _end_strays(self, post: Post, rounds: int) -> None:
+        wardens = {each.pid for each in self._posts}
+        known = wardens | {job._pid for job in self._workers()}
+        below: Set[int] = set()
+        for warden in known:
+            below |= {pid for pid, _ in _descendants(warden)}
+        strays = [
+            pid
+            for pid, _ in _descendants(os.getpid())
+            if pid not in known and pid not in below
+        ]
+        for pid in strays:
+            _send_signal(pid, _signal.SIGKILL)
+        self._reap()
+        if strays and rounds < 1000:
+            self.loop.later(0.001, lambda: self._end_strays(post, rounds + 1))
+            return
+        command, post.command = post.command, None
+        if command is not None:
+            command.reported({"event": "idle"})
+
+    def _workers(self) -> List[Worker]:
+        return [job for job in self.streams.values() if isinstance(job, Worker)]
+
+    def retire(self, post: Post) -> None:
+        """End a warden that does not answer; its processes become strays."""
+        _send_signal(post.pid, _signal.SIGKILL)
+
+    def environment(self, changes: Dict[str, Any]) -> Dict[str, bytes]:
+        """Return a command's variables: the workspace's own, changed."""
+        env = dict(self._environment)
+        for name, value in changes.items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = value
+        return env
+
+    def next_accepted(self) -> int:
+        """Return a number for a stream that the guest opens."""
+        self._accepted = (self._accepted + 1) % ACCEPTED
+        return ACCEPTED | self._accepted
+
+    # Frames.
+
+    def _frame(self, kind: int, stream: int, payload: bytes) -> None:
+        if kind == OPEN:
+            self._open(stream, decode(payload))
+            return
+        if kind == CONFIG:
+            self._configure(decode(payload))
+            return
+        if kind == PING:
+            self.wire.send(PONG, 0, payload)
+            return
+        job = self.streams.get(stream)
+        if job is None:
+            return  # it has just answered
+        try:
+            if kind == DATA:
+                job.on_data(payload[0], payload[1:])
+            elif kind == END:
+                job.on_end(payload[0])
+            elif kind == CREDIT:
+                job.on_credit(payload[0], int.from_bytes(payload[1:5], "big"))
+            elif kind == CONTROL:
+                job.on_control(decode(payload))
+            else:
+                raise EOFError
+        except (OSError, Refused) as error:
+            job.fail(error)
+
+    def _configure(self, fields: Dict[str, Any]) -> None:
+        self._config = fields
+        self._environment = fields["env"]
+        hello = {
+            "version": VERSION,
+            "pid": os.getpid(),
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "uid": os.getuid(),
+            "gid": os.getgid(),
+            "shell": self.shell,
+        }
+        self.wire.send(HELLO, 0, encode(hello))
+        # The first command should not wait for its warden.
+        self.loop.later(0, self._new_warden)
+
+    def _open(self, stream: int, fields: Dict[str, Any]) -> None:
+        if stream in self.streams:
+            raise EOFError
+        try:
+            self._confine(fields)
+            _OPERATIONS[fields["op"]](self, stream, fields)
+        except (OSError, Refused, KeyError) as error:
+            self.streams.pop(stream, None)
+            self.wire.send(ERROR, stream, encode(_refusal(error)))
+
+    def _confine(self, fields: Dict[str, Any]) -> None:
+        """Where nothing else does, keep file operations below the root."""
+        root = self._config.get("confine")
+        if root is None or fields["op"] not in _ON_PATHS:
+            return
+        path = fields["path"]
+        if fields["op"] == "remove" or not fields.get("follow", True):
+            real = os.path.join(
+                os.path.realpath(os.path.dirname(path)), os.path.basename(path)
+            )
+        else:
+            real = os.path.realpath(path)
+        if real != root and not real.startswith(root.rstrip(b"/") + b"/"):
+            raise Refused("outside")
+
+
+def _kill(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+    job = Job(guest, stream)
+    command = guest.commands.get(fields["target"])
+    if command is None:
+        job.finish()
+    else:
+        command.kill(job.finish)
+    return job
+
+
+def _command(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+    for argument in fields["argv"]:
+        if len(argument) > _LONGEST_ARGUMENT:
+            raise Refused("too_long", str(len(argument)))
+    return Command(guest, stream, fields)
+
+
+def _remove(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+    root = guest._config["root"]
+    path = os.path.normpath(fields["path"])
+    if path == b"/" or path == root or root.startswith(path + b"/"):
+        raise Refused("invalid", "the workspace itself is not removed")
+    return Stepped(guest, stream, remove_tree(path, fields["recursive"]))
+
+
+def _dial(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+    family = _socket.AF_INET6 if ":" in fields["host"] else _socket.AF_INET
+    sock = _socket.socket(family, _socket.SOCK_STREAM)
+    job = Dialled(guest, stream, sock)
+    try:
+        job.connect((fields["host"], fields["port"]))
+    except OSError as error:
+        job.fail(error)
+    return job
+
+
+_ON_PATHS = ("read", "write", "edit", "scan", "search", "remove", "pull", "push")
+
+_OPERATIONS: Dict[str, Any] = {
+    "spawn": _command,
+    "kill": _kill,
+    "read": lambda g, s, f: Stepped(
+        g, s, read_file(f["path"], f["offset"], f["length"])
+    ),
+    "write": Writing,
+    "edit": lambda g, s, f: Stepped(
+        g, s, edit_file(f["path"], f["pieces"], f.get("if_match"))
+    ),
+    "scan": lambda g, s, f: Stepped(g, s, scan_tree(f)),
+    "search": lambda g, s, f: Worker(
+        g, s, lambda _reader, writer: search_tree(f, writer), timeout=f["timeout"]
+    ),
+    "remove": _remove,
+    "pull": lambda g, s, f: Worker(
+        g, s, lambda _reader, writer: pull_tree(f["path"], writer)
+    ),
+    "push": lambda g, s, f: Worker(
+        g, s, lambda reader, _writer: push_tree(f["path"], reader, f["clear"]), takes=True
+    ),
+    "dial": _dial,
+    "listen": Listening,
+}
+
+
+# -- start ---------------------------------------------------------------------------------------------
+
+
+def _find_shell() -> str:
+    for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    return "/bin/sh"
+
+
+def _open_oom_score() -> Optional[Tuple[int, bytes]]:
+    """Open the guest's own score while it may; it is not dumpable later."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    return fd, os.pread(fd, 16, 0).strip()
+
+
+def _set_oom_score(fd: int, score: bytes) -> None:
+    try:
+        os.pwrite(fd, score, 0)
+    except OSError:
+        pass
+
+
+def _socketpair() -> Tuple[Any, Any]:
+    return _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+
+
+def _highest() -> int:
+    return 65536
+
+
+def _limit_self(limits: Dict[str, int]) -> None:
+    try:
+        _limit(limits)
+    except (OSError, ValueError):
+        pass
+
+
+def main() -> None:
+    """Take the channel from standard input and serve."""
+    sock = _socket.socket(fileno=os.dup(0))
+    # Whoever started this may have left descriptors of the host open.
+    os.closerange(3, sock.fileno())
+    os.closerange(sock.fileno() + 1, _highest())
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    guest = Guest(sock)
+    if _prctl_supported():
+        _prctl(_PR_SET_DUMPABLE, 0)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    guest.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Records an intent before each operation and an outcome after it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from isobox._core.facts import facts
+from isobox._core.results import Ongoing
+from isobox.errors import IsoboxError
+
+if TYPE_CHECKING:
+    from isobox._audit.sinks import AuditSink
+    from isobox._core.ops import Op
+    from isobox._core.stack import Perform
+
+R = TypeVar("R")
+
+
+class Audit:
+    """The outermost layer: what it cannot record does not happen."""
+
+    def __init__(self, sink: AuditSink | None, *, workspace: str, backend: str) -> None:
+        self._sink = sink
+        self._workspace = workspace
+        self._backend = backend
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, op: Op[R], inner: Perform, /) -> R:
+        if self._sink is None:
+            return await inner(op)
+        number = next(self._numbers)
+        self._put(number, "intent", op=op.name, facts=facts(op))
+        started = time.monotonic()
+        try:
+            result = await inner(op)
+        except BaseException as error:
+            self._put(number, "outcome", **_failure(error, started))
+            raise
+        if isinstance(result, Ongoing):
+            result.on_end(
+                lambda end: self._put(
+                    number, "outcome", ok=True, seconds=_since(started), end=end
+                )
+            )
+        else:
+            self._put(number, "outcome", ok=True, seconds=_since(started))
+        return result
+
+    def lifecycle(self, event: str, **details: object) -> None:
+        """Record a step of the workspace's life."""
+        if self._sink is not None:
+            self._put(next(self._numbers), "lifecycle", event=event, **details)
+
+    def _put(self, number: int, kind: str, **fields: object) -> None:
+        assert self._sink is not None  # noqa: S101 - callers have checked
+        self._sink.put(
+            {
+                "time": time.time(),
+                "workspace": self._workspace,
+                "backend": self._backend,
+                "number": number,
+                "kind": kind,
+                **fields,
+            }
+        )
+
+
+def _failure(error: BaseException, started: float) -> dict[str, object]:
+    known = isinstance(error, IsoboxError)
+    return {
+        "ok": False,
+        "seconds": _since(started),
+        "error": type(error).__name__,
+        "message": str(error) if known else None,
+    }
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 6)

@@ -1,0 +1,43 @@
+"""Puts the workspace's limits on each operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from isobox._core.ops import Spawn
+from isobox.errors import LimitError
+
+if TYPE_CHECKING:
+    from isobox._core.ops import Op
+    from isobox._core.spec import Limits
+    from isobox._core.stack import Perform
+
+R = TypeVar("R")
+
+
+class Limited:
+    """Fills in a command's limits, and refuses what is beyond them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    async def __call__(self, op: Op[R], inner: Perform, /) -> R:
+        if isinstance(op, Spawn):
+            # Bounding a Spawn gives a Spawn, which is an Op of the same result.
+            return await inner(cast("Op[R]", self._bounded(op)))
+        return await inner(op)
+
+    def _bounded(self, op: Spawn) -> Spawn:
+        limits = self._limits
+        timeout = limits.timeout if op.timeout is None else op.timeout
+        if limits.max_timeout is not None:
+            if timeout is None:
+                timeout = limits.max_timeout
+            elif timeout > limits.max_timeout:
+                raise LimitError(
+                    f"timeout={timeout:g} is over the workspace's "
+                    f"{limits.max_timeout:g} s; ask for less",
+                    op=op.name,
+                )
+        return op if timeout == op.timeout else replace(op, timeout=timeout)

@@ -1,0 +1,1 @@
+"""The thin layer over the Linux kernel: ctypes, no third-party code."""

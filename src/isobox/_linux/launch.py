@@ -1,0 +1,299 @@
+"""Start bubblewrap from root as an ordinary user over id-mapped directories.
+
+Stands alone: run as `python3 -I -S launch.py FD` by root. It takes a mount
+namespace of its own, so that nothing it mounts exists for the host, and ends in
+`execve` with an empty environment, or with exit status 126 and one line
+`isobox-launch: STEP: REASON` on standard error.
+
+FD is read to its end. It holds fields, each ended by a NUL; a field that names a
+directive is followed by that many more:
+
+    parent PID                  be killed when process PID, the parent, dies
+    user UID GID                whom to become; no other group is kept
+    stage PATH                  directory that is covered, in the own namespace
+                                only, by what holds the id-mapped mounts
+    idmap FD UID GID            FD is a directory whose files belong to UID and
+                                GID; from then on the same number is that
+                                directory with `user` as the owner of its files
+    rlimit RESOURCE SOFT HARD   numbers of `setrlimit`; -1 is without limit
+    oom_score_adj N             who is killed first when memory ends; 1000 is
+    exec FILE ARGUMENT...       the rest of the list: `argv` from its first
+
+`parent`, `user` and `exec` are always there, `stage` where `idmap` is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+
+# `signal`, `struct` and their like cost more than all the work done here.
+
+AT_EMPTY_PATH = 0x1000
+AT_FDCWD = -100
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+MOUNT_ATTR_NOSUID = 0x2
+MOUNT_ATTR_NODEV = 0x4
+MOUNT_ATTR_IDMAP = 0x00100000
+MOVE_MOUNT_F_EMPTY_PATH = 0x4
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+OPEN_TREE_CLONE = 0x1
+PR_SET_PDEATHSIG = 1
+PR_SET_NO_NEW_PRIVS = 38
+SIGKILL = 9
+SIGPIPE = 13
+SIGXFSZ = 25
+
+# Newer than 2018: the same number on every architecture.
+SYS_OPEN_TREE = 428
+SYS_MOVE_MOUNT = 429
+SYS_MOUNT_SETATTR = 442
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+
+
+class MountAttributes(ctypes.Structure):
+    """The kernel's `struct mount_attr`."""
+
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+class Step:
+    """What is being done, for the one line that says what failed."""
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        self.name = name
+        self.hint = hint
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError):
+            fail(f"{self.name}: {os.strerror(error.errno or 0)}{self.hint}")
+        if isinstance(error, (ValueError, StopIteration)):
+            fail(f"{self.name}: {str(error) or 'incomplete'}")
+
+
+class Spec:
+    """What the fields ask for."""
+
+    def __init__(self, fields: list[bytes]) -> None:
+        self.parent = 0
+        self.uid = 0
+        self.gid = 0
+        self.stage = b""
+        self.idmaps: list[tuple[int, int, int]] = []
+        self.rlimits: list[tuple[int, int, int]] = []
+        self.oom_score_adj: int | None = None
+        self.argv: list[bytes] = []
+        self._take(fields)
+        # SAFETY: below host uid 0, /proc/sys is writable whatever bwrap does.
+        if min(self.parent, self.uid, self.gid) < 1 or not self.argv:
+            raise ValueError("parent, user and exec must be there, and none be 0")
+
+    def _take(self, fields: list[bytes]) -> None:
+        rest = iter(fields)
+        for name in rest:
+            if name == b"parent":
+                self.parent = int(next(rest))
+            elif name == b"user":
+                self.uid, self.gid = int(next(rest)), int(next(rest))
+            elif name == b"stage":
+                self.stage = next(rest)
+            elif name == b"idmap":
+                self.idmaps.append((int(next(rest)), int(next(rest)), int(next(rest))))
+            elif name == b"rlimit":
+                self.rlimits.append((int(next(rest)), int(next(rest)), int(next(rest))))
+            elif name == b"oom_score_adj":
+                self.oom_score_adj = int(next(rest))
+            elif name == b"exec":
+                self.argv = list(rest)
+            else:
+                raise ValueError(f"unknown directive {name!r}")
+
+
+def main() -> None:
+    """Do what the spec in the descriptor `argv[1]` asks; never returns."""
+    with Step("read the spec"):
+        spec = Spec(read_fields(int(sys.argv[1])))
+    # The descriptors belong to the host's mount namespace: copy them in there.
+    trees = [(clone_tree(idmap[0]), *idmap) for idmap in spec.idmaps]
+    leave_host_mounts()
+    if trees:
+        cover(spec.stage)
+    namespaces: dict[tuple[int, int], int] = {}
+    for tree, fd, uid, gid in trees:
+        if (uid, gid) not in namespaces:
+            namespaces[uid, gid] = mapping_namespace((uid, spec.uid), (gid, spec.gid))
+        give_to_user(tree, fd, namespaces[uid, gid])
+        attach(tree, fd, spec.stage)
+    limit(spec)
+    become(spec.uid, spec.gid)
+    die_with(spec.parent)
+    execute(spec.argv)
+
+
+def read_fields(fd: int) -> list[bytes]:
+    with open(fd, "rb") as file:
+        text = file.read()
+    if not text.endswith(b"\0"):
+        raise ValueError("the last field has no end")
+    return text[:-1].split(b"\0")
+
+
+def clone_tree(fd: int) -> int:
+    with Step(f"copy the mount of descriptor {fd}"):
+        flags = OPEN_TREE_CLONE | os.O_CLOEXEC
+        return syscall(SYS_OPEN_TREE, fd, b"", flags | AT_EMPTY_PATH)
+
+
+def leave_host_mounts() -> None:
+    with Step("take a mount namespace"):
+        check(libc.unshare(CLONE_NEWNS))
+        os.chdir("/")
+    with Step("make the mounts private"):
+        mount(b"none", b"/", b"none", MS_REC | MS_PRIVATE, None)
+
+
+def cover(stage: bytes) -> None:
+    with Step(f"cover {os.fsdecode(stage)}"):
+        flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+        mount(b"isobox", stage, b"tmpfs", flags, b"mode=0711,size=64k,nr_inodes=1024")
+
+
+def mapping_namespace(uids: tuple[int, int], gids: tuple[int, int]) -> int:
+    """Return a user namespace that shows the first id of each pair as the second."""
+    with Step("make a user namespace for the id map"):
+        pid, ready, release = fork_into_namespace()
+        try:
+            check_ready(ready)
+            write(f"/proc/{pid}/uid_map", f"{uids[0]} {uids[1]} 1")
+            write(f"/proc/{pid}/gid_map", f"{gids[0]} {gids[1]} 1")
+            return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(ready)
+            os.close(release)
+            os.waitpid(pid, 0)
+
+
+def fork_into_namespace() -> tuple[int, int, int]:
+    ready, ready_end = os.pipe()
+    release_end, release = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(ready_end)
+        os.close(release_end)
+        return pid, ready, release
+    os.close(release)
+    failed = libc.unshare(CLONE_NEWUSER)
+    os.write(ready_end, bytes([ctypes.get_errno() if failed else 0]))
+    os.read(release_end, 1)
+    os._exit(0)
+
+
+def check_ready(ready: int) -> None:
+    code = os.read(ready, 1)[0]
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def give_to_user(tree: int, fd: int, namespace: int) -> None:
+    hint = " (id-mapped mounts need Linux 5.12 and a file system that has them)"
+    with Step(f"id-map descriptor {fd}", hint):
+        # SAFETY: what the sandbox makes here belongs to the owner of the
+        # directory, often root: no file of it may run set-id or be a device.
+        attributes = MountAttributes(
+            attr_set=MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+            userns_fd=namespace,
+        )
+        size = ctypes.sizeof(attributes)
+        reference = ctypes.byref(attributes)
+        syscall(SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, reference, size)
+
+
+def attach(tree: int, fd: int, stage: bytes) -> None:
+    with Step(f"attach descriptor {fd}"):
+        place = b"%s/%d" % (stage, fd)
+        os.mkdir(place)
+        syscall(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH)
+        os.dup2(os.open(place, os.O_PATH), fd)
+
+
+def limit(spec: Spec) -> None:
+    if spec.oom_score_adj is not None:
+        with Step("set oom_score_adj"):
+            write("/proc/self/oom_score_adj", str(spec.oom_score_adj))
+    for number, soft, hard in spec.rlimits:
+        with Step(f"set resource limit {number}"):
+            resource.setrlimit(number, (soft, hard))
+
+
+def become(uid: int, gid: int) -> None:
+    with Step(f"become user {uid}, group {gid}"):
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    with Step("give up new privileges"):
+        check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def die_with(parent: int) -> None:
+    # A change of user clears the signal, so it is asked for last.
+    with Step("tie to the parent"):
+        check(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+        if os.getppid() != parent:
+            raise ValueError(f"process {parent} is not the parent")
+
+
+def execute(argv: list[bytes]) -> None:
+    # Python ignores these two, and what is ignored stays so in the workload.
+    for number in (SIGPIPE, SIGXFSZ):
+        libc.signal(number, None)
+    with Step(f"execute {os.fsdecode(argv[0])}"):
+        os.execve(argv[0], argv, {})  # noqa: S606 - no shell is the point
+
+
+def mount(
+    source: bytes, target: bytes, kind: bytes, flags: int, data: bytes | None
+) -> None:
+    check(libc.mount(source, target, kind, ctypes.c_ulong(flags), data))
+
+
+def syscall(number: int, *arguments: object) -> int:
+    words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return check(libc.syscall(ctypes.c_long(number), *words))
+
+
+def check(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "wb", 0) as file:
+        file.write(text.encode())
+
+
+def fail(line: str) -> None:
+    os.write(2, f"isobox-launch: {line}\n".encode(errors="replace"))
+    sys.exit(126)
+
+
+if __name__ == "__main__":
+    main()

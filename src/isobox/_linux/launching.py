@@ -1,0 +1,92 @@
+"""The spec of `launch.py`, from this side."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Standard error starts with this where the launcher failed, not bubblewrap.
+FAILURE: Final = "isobox-launch: "
+
+STAGE: Final = "/run/isobox"
+
+_LAUNCHER: Final = str(Path(__file__).with_name("launch.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class IdMap:
+    """A directory whose files the workload is to see as its own.
+
+    Attributes:
+        fd: An open directory, inherited by the launcher. bubblewrap finds the
+            id-mapped mount of it under the same number.
+        uid: User who owns the files on disk.
+        gid: Group that owns them.
+    """
+
+    fd: int
+    uid: int
+    gid: int
+
+
+def launch_command(spec_fd: int) -> tuple[str, ...]:
+    """Return the argv that runs the launcher on the spec in `spec_fd`."""
+    return (sys.executable, "-I", "-S", _LAUNCHER, str(spec_fd))
+
+
+def launch_spec(
+    argv: Sequence[str],
+    *,
+    uid: int,
+    gid: int,
+    parent: int,
+    idmaps: Iterable[IdMap] = (),
+    rlimits: Mapping[int, tuple[int, int]] | None = None,
+    oom_score_adj: int | None = None,
+    stage: str = STAGE,
+) -> bytes:
+    """Return what the launcher reads.
+
+    Args:
+        argv: What it executes, by absolute path, with an empty environment.
+        uid: Host user that it becomes; not 0.
+        gid: Host group; not 0.
+        parent: Process that starts it, and with which it dies. The kernel means
+            the thread: start it from one that lives as long as the sandbox.
+        idmaps: Directories to hand over.
+        rlimits: Soft and hard limit by number of `resource`; -1 has no end.
+        oom_score_adj: -1000 to 1000, or None to inherit it.
+        stage: Directory that exists and whose parents everybody may enter. Only
+            the sandbox's mount namespace sees what is mounted on it.
+
+    Raises:
+        InvalidArgumentError: Root was asked for, `argv` is empty, or it holds a
+            NUL.
+    """
+    if min(uid, gid) < 1:
+        raise InvalidArgumentError("a sandbox never runs as host user or group 0")
+    if not argv:
+        raise InvalidArgumentError("argv is empty; name the program to execute")
+    fields: list[object] = ["parent", parent, "user", uid, gid, "stage", stage]
+    for idmap in idmaps:
+        fields += ["idmap", idmap.fd, idmap.uid, idmap.gid]
+    for number, limits in (rlimits or {}).items():
+        fields += ["rlimit", number, *limits]
+    if oom_score_adj is not None:
+        fields += ["oom_score_adj", oom_score_adj]
+    return b"".join(map(_field, [*fields, "exec", *argv]))
+
+
+def _field(value: object) -> bytes:
+    field = os.fsencode(str(value))
+    if b"\0" in field:
+        raise InvalidArgumentError(f"a NUL byte in {value!r}")
+    return field + b"\0"

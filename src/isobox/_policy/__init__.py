@@ -1,0 +1,1 @@
+"""What may happen: pure data, pure functions."""

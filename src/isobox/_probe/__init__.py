@@ -1,0 +1,1 @@
+"""Measures from inside what a sandbox lets through."""

@@ -1,0 +1,66 @@
+"""Backends by name: where they live and what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from isobox.abc import Provider
+from isobox.errors import BackendMissingError
+
+GROUP = "isobox.backends"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One backend: its provider's place, and the extra it needs."""
+
+    place: str
+    extra: str | None = None
+
+
+_ROWS = {
+    "local": Row("isobox._backends.local:LocalProvider"),
+    "bubblewrap": Row("isobox._backends.bubblewrap:BubblewrapProvider"),
+}
+
+
+def names() -> list[str]:
+    """Return the names of the backends there are, third parties' included."""
+    return [*_ROWS, *sorted(_third_parties().keys() - _ROWS.keys())]
+
+
+def provider(name: str) -> Provider:
+    """Return a new provider of the backend called `name`.
+
+    Raises:
+        BackendMissingError: There is none, or its extra is not installed.
+    """
+    place = _ROWS[name].place if name in _ROWS else _third_parties().get(name)
+    if place is None:
+        raise BackendMissingError(
+            f"no backend is called {name!r}; there are: {', '.join(names())}",
+            backend=name,
+        )
+    module, _, attribute = place.partition(":")
+    try:
+        made: object = getattr(import_module(module), attribute)()
+    except ImportError as error:
+        raise BackendMissingError(_missing(name, error), backend=name) from error
+    if not isinstance(made, Provider):
+        raise BackendMissingError(
+            f"{place} is not an isobox.abc.Provider", backend=name
+        )
+    return made
+
+
+def _missing(name: str, error: ImportError) -> str:
+    row = _ROWS.get(name)
+    if row is None or row.extra is None:
+        return f"backend {name!r} cannot be imported: {error}"
+    return f"backend {name!r} needs an extra: pip install 'isobox[{row.extra}]'"
+
+
+def _third_parties() -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=GROUP)}

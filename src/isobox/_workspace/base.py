@@ -1,0 +1,756 @@
+"""Workspaces: everything a user does with a sandbox, written once."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import secrets
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import anyio
+
+from isobox import _registry
+from isobox._audit.sinks import sink_for
+from isobox._channel.background import collapsed
+from isobox._core import paths
+from isobox._core.ops import (
+    Dial,
+    Edit,
+    Op,
+    Pull,
+    Push,
+    Read,
+    Remove,
+    Replacement,
+    Restore,
+    Scan,
+    Search,
+    Snapshot,
+    Spawn,
+    WindowSize,
+    Write,
+)
+from isobox._core.results import PATH_ERRORS
+from isobox._core.spec import Limits, SandboxSpec
+from isobox._core.stack import Perform, compose
+from isobox._layers import Audit, Errors, Guard, Limited
+from isobox._policy.policy import Policy
+from isobox._workspace import transfer
+from isobox._workspace.forward import Forward
+from isobox._workspace.outcome import checked, result_of
+from isobox._workspace.shell import Shell
+from isobox.errors import (
+    InvalidArgumentError,
+    PathMissingError,
+    WorkspaceClosedError,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from isobox._audit.sinks import AuditSink
+    from isobox._core.isolation import Isolation
+    from isobox._core.ops import Body
+    from isobox._core.results import (
+        Edited,
+        Entry,
+        Exit,
+        Listing,
+        Matches,
+        Process,
+        RunResult,
+        SnapshotRef,
+    )
+    from isobox._core.sandbox import Provider, Sandbox
+    from isobox._core.stack import R
+
+_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_LIMITS = Limits()
+
+
+class WorkspaceBase:
+    """A place where commands run and files live, isolated as its class says.
+
+    Use it as an async context manager, or call `initialize` and `close`. Paths
+    are relative to the workspace's root, or absolute inside it. Every method
+    raises WorkspaceClosedError before `initialize` and after `close`, and
+    SandboxLostError, at once, when the sandbox is gone.
+
+    Args:
+        workspace_id: Names the workspace: lower-case letters, digits and `-`,
+            at most 63. A new random one if None.
+        policy: What may happen; everything if None.
+        audit: A file's path or a sink for the records of every operation.
+        env: Variables that every command sees. The host's own are not passed.
+        limits: Limits of the workspace and of its commands.
+        labels: Free text that travels with the sandbox.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be honoured.
+    """
+
+    backend: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        workspace_id: str | None = None,
+        policy: Policy | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        self.workspace_id = _checked_id(workspace_id)
+        self._policy = policy or Policy.allow_all()
+        self._limits = limits or _LIMITS
+        self._env = _checked_env(env or {})
+        self._labels = dict(labels or {})
+        self._audit = Audit(
+            sink_for(audit), workspace=self.workspace_id, backend=self.backend
+        )
+        self._workdir: str | None = None
+        self._sandbox: Sandbox | None = None
+        self._perform: Perform | None = None
+        self._shells: dict[str, Shell] = {}
+        self._processes: dict[str, Process] = {}
+        self._exits = contextlib.AsyncExitStack()
+        self._lock = anyio.Lock()
+
+    # -- life ---------------------------------------------------------------
+
+    def _provider(self) -> Provider:
+        return _registry.provider(self.backend)
+
+    async def initialize(self) -> None:
+        """Make the sandbox; the workspace is ready when this returns.
+
+        Raises:
+            BackendUnavailableError: This machine cannot run the backend; the
+                message has the command that helps.
+            PathError: The working directory cannot be used.
+        """
+        async with self._lock:
+            if self._sandbox is not None:
+                return
+            sandbox = await self._provider().create(self._spec())
+            self._sandbox = sandbox
+            self._perform = compose(
+                sandbox,
+                [
+                    self._audit,
+                    Guard(self._policy),
+                    Limited(self._limits),
+                    Errors(backend=self.backend),
+                ],
+            )
+            self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())
+
+    async def close(self) -> None:
+        """Kill every process and release the sandbox; safe to call again."""
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                sandbox, self._sandbox, self._perform = self._sandbox, None, None
+                self._shells.clear()
+                self._processes.clear()
+                if sandbox is not None:
+                    try:
+                        await self._exits.aclose()
+                    finally:
+                        await sandbox.aclose()
+                    self._audit.lifecycle("close")
+
+    async def reset(self) -> None:
+        """Give a fresh sandbox: no process is left, /tmp and home are empty.
+
+        Files below a working directory that was given stay; a temporary one
+        starts empty.
+        """
+        await self.close()
+        await self.initialize()
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- commands -----------------------------------------------------------
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        output_limit: int | None = None,
+        spool: str | None = None,
+        user: str | None = None,
+        limits: Mapping[str, int] | None = None,
+        check: bool = False,
+        session_id: str | None = None,
+    ) -> RunResult:
+        """Run a command to its end and return what it printed.
+
+        Nothing of the command runs when this returns or is cancelled, except
+        background processes that the command left when it ended by itself.
+
+        Args:
+            command: A string is a script for the workspace's shell (bash, else
+                sh), of any length; a sequence is a program and its arguments,
+                never split, never interpreted.
+            cwd: Directory to run in; the workspace's root if None.
+            env: Variables to add for this command; None as a value removes one.
+            stdin: What the command reads; at its end if None.
+            timeout: Seconds until it is killed with every descendant; the
+                partial output is in the result.
+            idle_timeout: Seconds without any output until the same.
+            output_limit: Bytes kept of each output, half from its head and
+                half from its tail.
+            spool: Path in the workspace for the full standard output and error,
+                in the order in which they arrived.
+            user: Name or id to run as, where the backend can.
+            limits: Resource limits by setrlimit's name in lower case, such as
+                `{"nofile": 64, "cpu": 10}`.
+            check: Raise when the command fails.
+            session_id: Run a string in this persistent shell; see `shell`.
+
+        Raises:
+            CommandFailedError: `check`, and the status is not 0.
+            TimedOutError: `check`, and the time ran out.
+            PathMissingError: `cwd` does not exist.
+            SandboxLostError: The sandbox is gone.
+        """
+        if session_id is not None:
+            return await self._run_in_shell(
+                command, session_id, timeout=timeout, output_limit=output_limit,
+                check=check,
+            )
+        process = await self._spawn(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin is not None,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            capture=self._limits.output if output_limit is None else output_limit,
+            spool=spool,
+            user=user,
+            limits=limits,
+        )
+        try:
+            end = await _fed(process, _encoded(stdin))
+        finally:
+            await process.aclose()
+        return checked(result_of(end), command, check=check)
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: bool = False,
+        tty: bool | WindowSize = False,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        user: str | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> Process:
+        """Start a command and return it, running.
+
+        Iterate over it, or over its `stdout` and `stderr`, to read what it
+        prints; a reader that is slow slows the command down, nothing is lost
+        and nothing piles up. It runs until it ends, until `kill`, or until the
+        workspace closes. See `run` for the arguments.
+
+        Args:
+            stdin: Keep its standard input open for `write`.
+            tty: Run it on a terminal, 80 by 24 or of the given size; implies
+                `stdin`, and everything it prints arrives on `stdout`.
+
+        Raises:
+            PathMissingError: `cwd` does not exist.
+            UnsupportedError: The backend has no terminals.
+        """
+        size = WindowSize() if tty is True else (tty or None)
+        process = await self._spawn(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin or size is not None,
+            tty=size,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            user=user,
+            limits=limits,
+        )
+        self._processes[process.id] = process
+        process.on_end(lambda _: self._processes.pop(process.id, None))
+        return process
+
+    async def attach(self, process_id: str) -> Process:
+        """Return the process that `start` returned under this id.
+
+        Raises:
+            PathMissingError: No such process runs.
+        """
+        self._live()
+        try:
+            return self._processes[process_id]
+        except KeyError:
+            raise PathMissingError(
+                f"no process {process_id!r} runs in this workspace", path=process_id
+            ) from None
+
+    def shell(self, session_id: str = "default") -> Shell:
+        """Return the persistent shell of this name.
+
+        It keeps its working directory, variables and functions between calls.
+        It starts with its first command.
+        """
+        self._live()
+        if session_id not in self._shells:
+            self._shells[session_id] = Shell(
+                self._session, session_id, output_limit=self._limits.output
+            )
+        return self._shells[session_id]
+
+    async def _session(self, argv: Sequence[str], label: str) -> Process:
+        return await self._spawn(argv, stdin=True, report=True, label=label)
+
+    async def _run_in_shell(
+        self,
+        command: str | Sequence[str],
+        session_id: str,
+        *,
+        timeout: float | None,
+        output_limit: int | None,
+        check: bool,
+    ) -> RunResult:
+        if not isinstance(command, str):
+            raise InvalidArgumentError(
+                "a session runs scripts; give the command as one string"
+            )
+        return await self.shell(session_id).run(
+            command, timeout=timeout, output_limit=output_limit, check=check
+        )
+
+    async def _spawn(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: bool = False,
+        tty: WindowSize | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        capture: int | None = None,
+        spool: str | None = None,
+        user: str | None = None,
+        limits: Mapping[str, int] | None = None,
+        report: bool = False,
+        label: str | None = None,
+    ) -> Process:
+        argv, script = _command(command)
+        return await self._do(
+            Spawn(
+                argv=argv,
+                script=script,
+                cwd=self._path(cwd or "."),
+                env=_checked_env(env or {}),
+                stdin=stdin,
+                tty=tty,
+                timeout=_seconds("timeout", timeout),
+                idle_timeout=_seconds("idle_timeout", idle_timeout),
+                capture=_count("output_limit", capture),
+                spool=self._path(spool) if spool is not None else None,
+                user=user,
+                limits=dict(limits or {}),
+                report=report,
+                label=label,
+            )
+        )
+
+    # -- files --------------------------------------------------------------
+
+    async def read_bytes(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> bytes:
+        """Return a file's content, or `length` bytes of it from `offset`.
+
+        Raises:
+            PathMissingError: There is no such file.
+            PathIsDirectoryError: It is a directory.
+            NotRegularFileError: It is a FIFO, a socket or a device; it was not
+                opened, so nothing hangs.
+        """
+        op = Read(
+            path=self._path(path),
+            offset=_count("offset", offset) or 0,
+            length=_count("length", length),
+        )
+        async with await self._do(op) as stream:
+            return await stream.read()
+
+    async def read_text(self, path: str, *, encoding: str = "utf-8") -> str:
+        """Return a file's content as text; line ends are kept.
+
+        Raises:
+            UnicodeDecodeError: It is not in that encoding.
+        """
+        return (await self.read_bytes(path)).decode(encoding)
+
+    async def write(
+        self,
+        path: str,
+        data: str | Body,
+        *,
+        mode: int | None = None,
+        if_match: str | None = None,
+    ) -> Entry:
+        """Replace a file's content atomically and return its entry, with digest.
+
+        Missing directories are made. An existing file keeps its mode and
+        owner; a symlink is written through.
+
+        Args:
+            data: Text (written as UTF-8), bytes, or pieces that arrive.
+            mode: Permission bits, such as 0o755.
+            if_match: Write only if the content's SHA-256 in hex is this; ""
+                only if the file does not exist.
+
+        Raises:
+            ConflictError: The file is not the one that `if_match` named.
+            PathIsDirectoryError: It is a directory.
+            StorageError: The file system is full or read-only.
+        """
+        if mode is not None and not 0 <= mode <= 0o777:
+            raise InvalidArgumentError(
+                f"mode={mode:#o} is not between 0 and 0o777; set-id bits are refused"
+            )
+        body = data.encode() if isinstance(data, str) else data
+        return await self._do(
+            Write(path=self._path(path), body=body, mode=mode, if_match=if_match)
+        )
+
+    async def edit(
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        replace_all: bool = False,
+        if_match: str | None = None,
+    ) -> Edited:
+        """Replace `old` by `new` in a file, atomically.
+
+        Raises:
+            EditMismatchError: `old` is not there, or more than once and not
+                `replace_all`.
+            ConflictError: The file is not the one that `if_match` named.
+        """
+        if not old:
+            raise InvalidArgumentError("the text to replace is empty")
+        piece = Replacement(old.encode(), new.encode(), replace_all)
+        return await self._do(
+            Edit(path=self._path(path), replacements=(piece,), if_match=if_match)
+        )
+
+    async def scan(
+        self,
+        path: str = ".",
+        *,
+        depth: int | None = 1,
+        limit: int = 100_000,
+        digest: bool = False,
+    ) -> Listing:
+        """Describe what a directory holds, `depth` levels deep, None for all.
+
+        Entries come sorted by path; links are described, not followed.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+            PathNotDirectoryError: It is not a directory.
+        """
+        return await self._do(
+            Scan(
+                path=self._path(path),
+                depth=_count("depth", depth),
+                limit=_count("limit", limit) or 0,
+                digest=digest,
+            )
+        )
+
+    async def stat(
+        self, path: str, *, follow: bool = True, digest: bool = False
+    ) -> Entry:
+        """Describe one path; the target of a link unless `follow` is false.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+        """
+        op = Scan(path=self._path(path), depth=0, follow=follow, digest=digest)
+        return (await self._do(op)).entries[0]
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is anything at the path; a dangling link counts."""
+        try:
+            await self.stat(path, follow=False)
+        except (PathMissingError, NotADirectoryError):
+            return False
+        return True
+
+    async def glob(
+        self, pattern: str, *, path: str = ".", limit: int = 100_000
+    ) -> Listing:
+        """Return what below `path` matches `**`, `*`, `?`, `[...]`, `{a,b}`.
+
+        Raises:
+            PathMissingError: There is nothing at `path`.
+        """
+        return await self._do(
+            Scan(path=self._path(path), depth=None, limit=limit, pattern=pattern)
+        )
+
+    async def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        literal: bool = False,
+        ignore_case: bool = False,
+        context: int = 0,
+        limit: int = 1000,
+        timeout: float = 30.0,
+    ) -> Matches:
+        """Find lines that match a regular expression in the files below `path`.
+
+        Binary files are passed over. What was found within `timeout` seconds
+        is returned, so that no expression can hang.
+
+        Raises:
+            InvalidArgumentError: The expression does not compile.
+            PathMissingError: There is nothing at `path`.
+        """
+        return await self._do(
+            Search(
+                path=self._path(path),
+                pattern=pattern,
+                literal=literal,
+                ignore_case=ignore_case,
+                glob=glob,
+                context=_count("context", context) or 0,
+                limit=_count("limit", limit) or 0,
+                timeout=_seconds("timeout", timeout) or 0.0,
+            )
+        )
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link, or a directory, with all in it if `recursive`.
+
+        Raises:
+            PathMissingError: There is nothing at the path.
+            PathIsDirectoryError: It is a directory and not `recursive`.
+            InvalidArgumentError: It is the workspace's root, or above it.
+        """
+        await self._do(Remove(path=self._path(path), recursive=recursive))
+
+    async def upload(self, local: str | os.PathLike[str], remote: str) -> None:
+        """Copy a host file or directory into the workspace.
+
+        A file replaces `remote`; a directory's content goes into `remote`.
+        Modes and times are kept.
+
+        Raises:
+            PathMissingError: There is nothing at `local`.
+        """
+        await transfer.upload(self._funnel(), local, self._path(remote))
+
+    async def download(self, remote: str, local: str | os.PathLike[str]) -> None:
+        """Copy a file or directory of the workspace to the host.
+
+        A file replaces `local`; a directory's content goes into `local`. Only
+        regular files, directories and links that stay inside are made; set-id
+        bits are dropped.
+
+        Raises:
+            PathMissingError: There is nothing at `remote`.
+            ArchiveError: The sandbox sent what may not come to the host.
+        """
+        await transfer.download(self._funnel(), self._path(remote), local)
+
+    # -- network, state, facts ------------------------------------------------
+
+    async def forward(self, port: int, *, local_port: int = 0) -> Forward:
+        """Make a port inside reachable on the host's loopback.
+
+        Returns a Forward whose `port` is the host's; it ends with `aclose` or
+        with the workspace. Each connection is an operation of its own.
+
+        Raises:
+            OSError: `local_port` is taken.
+        """
+        perform = self._funnel()
+        if not 0 < port < 65536:
+            raise InvalidArgumentError(f"port={port} is not between 1 and 65535")
+        opened = Forward(lambda: perform(Dial(port=port)), port=local_port)
+        await opened.open()
+        self._exits.push_async_callback(opened.aclose)
+        return opened
+
+    async def snapshot(self) -> SnapshotRef:
+        """Save the workspace's files where the sandbox cannot reach them.
+
+        Raises:
+            UnsupportedError: The backend cannot.
+        """
+        return await self._do(Snapshot())
+
+    async def restore(self, snapshot: SnapshotRef) -> None:
+        """Make the workspace's files those of a snapshot.
+
+        Raises:
+            InvalidArgumentError: No such snapshot.
+        """
+        await self._do(Restore(snapshot=snapshot))
+
+    async def fork(self) -> Self:
+        """Return a new, initialised workspace with a copy of the files.
+
+        It has the same options, its own sandbox and a temporary directory.
+        """
+        twin = self._twin()
+        await twin.initialize()
+        try:
+            async with await self._do(Pull(path=self.root)) as files:
+                await twin._do(Push(path=twin.root, body=files))
+        except BaseException:
+            await twin.close()
+            raise
+        return twin
+
+    def _twin(self) -> Self:
+        raise NotImplementedError
+
+    def isolation(self) -> Isolation:
+        """Say what holds the workload, dimension by dimension."""
+        return self._live().isolation()
+
+    @property
+    def root(self) -> str:
+        """Absolute path of the workspace's directory, as commands see it."""
+        return self._live().root
+
+    # -- the funnel -----------------------------------------------------------
+
+    async def _do(self, op: Op[R]) -> R:
+        return await self._funnel()(op)
+
+    def _funnel(self) -> Perform:
+        self._live()
+        assert self._perform is not None  # noqa: S101 - set with the sandbox
+        return self._perform
+
+    def _live(self) -> Sandbox:
+        if self._sandbox is None:
+            raise WorkspaceClosedError(
+                f"workspace {self.workspace_id} is not open; use `async with`, or "
+                "call initialize() first",
+                backend=self.backend,
+            )
+        return self._sandbox
+
+    def _path(self, path: str) -> str:
+        sandbox = self._live()
+        confined = "isolated" not in sandbox.capabilities
+        return paths.resolve(path, root=sandbox.root, confined=confined)
+
+    def _spec(self) -> SandboxSpec:
+        return SandboxSpec(
+            id=self.workspace_id,
+            workdir=self._workdir,
+            env=self._env,
+            limits=self._limits,
+            labels=self._labels,
+        )
+
+
+async def _fed(process: Process, data: bytes | None) -> Exit:
+    if data is None:
+        return await process.wait()
+    with collapsed():
+        async with anyio.create_task_group() as group:
+            group.start_soon(_feed, process, data)
+            end = await process.wait()
+            group.cancel_scope.cancel()
+        return end
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    # A command that closes its standard input early is not an error.
+    with contextlib.suppress(BrokenPipeError):
+        await process.write(data)
+        await process.write_eof()
+
+
+def _encoded(stdin: str | bytes | None) -> bytes | None:
+    return stdin.encode("utf-8", PATH_ERRORS) if isinstance(stdin, str) else stdin
+
+
+def _command(command: str | Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    if isinstance(command, str):
+        if "\0" in command:
+            raise InvalidArgumentError("the script holds a NUL byte")
+        return (), command
+    argv = tuple(command)
+    if not argv or not argv[0]:
+        raise InvalidArgumentError("the command is empty; name a program")
+    if any("\0" in part for part in argv):
+        raise InvalidArgumentError("an argument holds a NUL byte")
+    return argv, None
+
+
+def _seconds(name: str, value: float | None) -> float | None:
+    if value is not None and (value < 0 or not math.isfinite(value)):
+        raise InvalidArgumentError(f"{name}={value} is not a number of seconds >= 0")
+    return value
+
+
+def _count(name: str, value: int | None) -> int | None:
+    if value is not None and value < 0:
+        raise InvalidArgumentError(f"{name}={value} is below 0")
+    return value
+
+
+_Value = TypeVar("_Value", str, str | None)
+
+
+def _checked_env(env: Mapping[str, _Value]) -> dict[str, _Value]:
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name:
+            raise InvalidArgumentError(f"env: {name!r} is no name of a variable")
+        if value is not None and "\0" in value:
+            raise InvalidArgumentError(f"env: the value of {name} holds a NUL byte")
+    return dict(env)
+
+
+def _checked_id(workspace_id: str | None) -> str:
+    if workspace_id is None:
+        return f"ws-{secrets.token_hex(8)}"
+    if not _ID.fullmatch(workspace_id):
+        raise InvalidArgumentError(
+            f"workspace_id={workspace_id!r}: use lower-case letters, digits and "
+            "'-', at most 63, beginning and ending with a letter or digit"
+        )
+    return workspace_id

@@ -1,0 +1,45 @@
+"""From how a command ended to what a caller gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isobox._core.results import Captured, Exit, RunResult
+from isobox.errors import CommandFailedError, TimedOutError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def result_of(end: Exit) -> RunResult:
+    """Return the result that an end means."""
+    return RunResult(
+        exit_code=end.exit_code,
+        signal=end.signal,
+        output=end.stdout or Captured(),
+        errors=end.stderr or Captured(),
+        timed_out=end.timed_out,
+        idle_timed_out=end.idle_timed_out,
+        oom_killed=end.oom_killed,
+        background=end.background,
+        duration=end.duration,
+        spool=end.spool,
+    )
+
+
+def checked(
+    result: RunResult, command: str | Sequence[str], *, check: bool
+) -> RunResult:
+    """Return `result`, or raise what `check` asks for."""
+    if not check or result.ok:
+        return result
+    shown = command if isinstance(command, str) else " ".join(command)
+    shown = shown if len(shown) <= 200 else shown[:200] + "..."
+    if result.timed_out:
+        raise TimedOutError(f"ran out of time: {shown}", result=result)
+    raise CommandFailedError(
+        f"exit status {result.exit_code}: {shown}\n{result.stderr[-2000:]}".rstrip(),
+        result=result,
+    )
+
+

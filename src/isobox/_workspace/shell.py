@@ -1,0 +1,236 @@
+"""Shells that keep their state between commands."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from isobox._channel.background import collapsed
+from isobox._core.results import Captured, RunResult
+from isobox._workspace.outcome import checked
+from isobox.errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from typing_extensions import Self
+
+    from isobox._core.results import ByteStream, Exit, Process
+
+#: Scripts come on standard input, each ended by a NUL; a status goes out on
+#: descriptor 3 after each. Commands get neither of the two.
+_DRIVER: Final = (
+    "exec 8<&0 9>&3 3>&- </dev/null; "
+    "while IFS= read -r -d '' REPLY <&8; do "
+    'eval "$REPLY" 8<&- 9>&-; '
+    "printf '%s\\0' \"$?\" >&9; done"
+)
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Shell:
+    """A bash that keeps its working directory, variables and functions.
+
+    Commands run one after another; a second caller waits for its turn. A
+    command that ends the shell, or is killed by its timeout, ends the state
+    with it: the next one starts in a new shell.
+
+    Attributes:
+        session_id: Its name within the workspace.
+        fresh: Whether the next command starts a new shell.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Sequence[str], str], Awaitable[Process]],
+        session_id: str,
+        *,
+        output_limit: int,
+    ) -> None:
+        if not _ID.fullmatch(session_id):
+            raise InvalidArgumentError(
+                f"session_id={session_id!r}: use letters, digits, '.', '_' and '-', "
+                "at most 64"
+            )
+        self.session_id = session_id
+        self._start = start
+        self._output_limit = output_limit
+        self._process: Process | None = None
+        self._lock = anyio.Lock()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the next command starts a new shell."""
+        return self._process is None
+
+    async def run(
+        self,
+        script: str,
+        *,
+        timeout: float | None = None,
+        output_limit: int | None = None,
+        check: bool = False,
+    ) -> RunResult:
+        """Run a script in this shell and return what it printed.
+
+        Args:
+            script: Text for bash, of any number of lines.
+            timeout: Seconds until it is killed, and the shell with it.
+            output_limit: Bytes kept of each output.
+            check: Raise when it fails.
+
+        Raises:
+            CommandFailedError: `check`, and the status is not 0.
+            TimedOutError: `check`, and the time ran out.
+            UnsupportedError: There is no bash in the sandbox.
+            SandboxLostError: The sandbox is gone.
+        """
+        if "\0" in script:
+            raise InvalidArgumentError("the script holds a NUL byte")
+        keep = self._output_limit if output_limit is None else output_limit
+        async with self._lock:
+            try:
+                result = await self._turn(script, timeout, keep)
+            except BaseException:
+                await self.aclose()
+                raise
+        return checked(result, script, check=check)
+
+    async def restart(self) -> None:
+        """End the shell with all that it runs; the next command starts anew."""
+        async with self._lock:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the shell with all that it runs; safe to call again."""
+        process, self._process = self._process, None
+        if process is not None:
+            with anyio.CancelScope(shield=True):
+                await process.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _turn(self, script: str, timeout: float | None, keep: int) -> RunResult:
+        process = await self._running()
+        started = time.monotonic()
+        turn = _Turn(process, keep)
+        timed_out = False
+        with anyio.move_on_after(timeout) as scope:
+            with contextlib.suppress(BrokenPipeError):
+                await process.write(script.encode("utf-8", "surrogateescape") + b"\0")
+            await turn.run()
+        end: Exit | None = None
+        if scope.cancelled_caught:
+            timed_out = True
+            end = await self._killed(process, turn)
+        elif turn.status is None:
+            end = await self._over(process)
+        return RunResult(
+            exit_code=turn.status if end is None else end.exit_code,
+            signal=None if end is None else end.signal,
+            output=turn.output.captured(),
+            errors=turn.errors.captured(),
+            timed_out=timed_out,
+            duration=time.monotonic() - started,
+        )
+
+    async def _running(self) -> Process:
+        if self._process is None:
+            self._process = await self._start(
+                ["bash", "--noprofile", "--norc", "-c", _DRIVER, "bash"],
+                f"shell {self.session_id}",
+            )
+        return self._process
+
+    async def _killed(self, process: Process, turn: _Turn) -> Exit:
+        self._process = None
+        with anyio.CancelScope(shield=True):
+            await process.kill()
+            await turn.rest()
+            return await process.wait()
+
+    async def _over(self, process: Process) -> Exit:
+        self._process = None
+        end = await process.wait()
+        if end.exit_code == 127 and not process.pid:
+            raise UnsupportedError("sessions need bash, and the sandbox has none")
+        return end
+
+
+class _Turn:
+    """What one command of the shell prints, up to its status."""
+
+    def __init__(self, process: Process, keep: int) -> None:
+        self.output = _Keeper(keep)
+        self.errors = _Keeper(keep)
+        self.status: int | None = None
+        self._process = process
+
+    async def run(self) -> None:
+        """Collect until the status comes, or the shell is over."""
+        with collapsed():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._collect, self._process.stdout, self.output)
+                group.start_soon(self._collect, self._process.stderr, self.errors)
+                await self._await_status()
+                # The guest sends a status behind what was printed before it.
+                if self.status is not None:
+                    self.output.add(self._process.stdout.receive_nowait())
+                    self.errors.add(self._process.stderr.receive_nowait())
+                    group.cancel_scope.cancel()
+
+    async def rest(self) -> None:
+        """Collect what a killed command has left."""
+        with collapsed():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._collect, self._process.stdout, self.output)
+                group.start_soon(self._collect, self._process.stderr, self.errors)
+
+    async def _await_status(self) -> None:
+        raw = b""
+        while not raw.endswith(b"\0"):
+            piece = await self._process.report.receive()
+            if not piece:
+                return
+            raw += piece
+        # SAFETY: the workload could write here too; it can only fool itself.
+        text = raw[:-1].rpartition(b"\0")[2]
+        self.status = int(text) & 0xFF if text.isdigit() else 1
+
+    async def _collect(self, stream: ByteStream, keeper: _Keeper) -> None:
+        async for piece in stream:
+            keeper.add(piece)
+
+
+class _Keeper:
+    """Keeps the head and the tail of an output."""
+
+    def __init__(self, keep: int) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._room = keep - keep // 2
+        self._keep = keep // 2
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        self._total += len(data)
+        taken = data[: self._room - len(self._head)]
+        self._head += taken
+        self._tail += data[len(taken) :]
+        if len(self._tail) > 2 * self._keep + (1 << 16):
+            del self._tail[: len(self._tail) - self._keep]
+
+    def captured(self) -> Captured:
+        over = max(0, len(self._tail) - self._keep)
+        tail = bytes(self._tail[over:])
+        if len(self._head) + len(tail) == self._total:
+            return Captured(bytes(self._head) + tail, b"", self._total)
+        return Captured(bytes(self._head), tail, self._total)

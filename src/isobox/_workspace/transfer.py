@@ -1,0 +1,111 @@
+"""Files and trees between the host and a workspace."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import anyio.from_thread
+import anyio.to_thread
+
+from isobox._core.ops import Pull, Push, Read, Scan, Write
+from isobox._workspace import archive
+from isobox.errors import (
+    NotRegularFileError,
+    PathIsDirectoryError,
+    PathMissingError,
+    PathNotDirectoryError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from isobox._core.results import ByteStream
+    from isobox._core.stack import Perform
+
+_PIECE = 1 << 18
+
+
+async def upload(
+    perform: Perform, local: str | os.PathLike[str], remote: str
+) -> None:
+    """Copy a host file or directory into the workspace.
+
+    Raises:
+        PathMissingError: There is nothing at `local`.
+        NotRegularFileError: It is neither a file nor a directory.
+    """
+    path = os.fspath(local)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise PathMissingError(f"there is no {path!r} on the host", path=path) from None
+    if stat.S_ISDIR(found.st_mode):
+        await perform(Push(path=remote, body=archive.pack(path)))
+    elif stat.S_ISREG(found.st_mode):
+        mode = stat.S_IMODE(found.st_mode) & 0o777
+        await perform(Write(path=remote, body=_pieces(path), mode=mode))
+    else:
+        raise NotRegularFileError(
+            f"{path!r} is neither a file nor a directory", path=path
+        )
+
+
+async def _pieces(path: str) -> AsyncIterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+async def download(
+    perform: Perform, remote: str, local: str | os.PathLike[str]
+) -> None:
+    """Copy a file or directory of the workspace to the host.
+
+    Raises:
+        PathMissingError: There is nothing at `remote`.
+        PathIsDirectoryError: A file is to replace a directory.
+        PathNotDirectoryError: A directory is to go where a file is.
+        ArchiveError: The sandbox sent what may not come to the host.
+    """
+    path = os.path.abspath(os.fspath(local))
+    entry = (await perform(Scan(path=remote, depth=0))).entries[0]
+    if not entry.is_directory:
+        await _download_file(perform, remote, path, entry.mode)
+        return
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise PathNotDirectoryError(f"{path!r} is a file on the host", path=path)
+    async with await perform(Pull(path=remote)) as stream:
+        await anyio.to_thread.run_sync(archive.unpack, _Reader(stream), path)
+
+
+async def _download_file(perform: Perform, remote: str, path: str, mode: int) -> None:
+    if os.path.isdir(path):
+        raise PathIsDirectoryError(f"{path!r} is a directory on the host", path=path)
+    async with await perform(Read(path=remote)) as stream:
+        with archive.Replaced(path, mode) as file:
+            async for piece in stream:
+                file.write(piece)
+
+
+class _Reader:
+    """A stream as the file that a thread reads."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes, less only at the end."""
+        pieces = [self._rest]
+        have = len(self._rest)
+        while have < size:
+            piece = anyio.from_thread.run(self._stream.receive)
+            if not piece:
+                break
+            pieces.append(piece)
+            have += len(piece)
+        data = b"".join(pieces)
+        self._rest = data[size:]
+        return data[:size]

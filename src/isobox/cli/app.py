@@ -1,0 +1,138 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from isobox.cli.status import FAILED, finish
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Run what an agent asks for where it can do no harm.",
+)
+
+_USAGE = 2  # what the option parser exits with
+
+
+def start() -> None:
+    """Parse the command line, run it, and exit with its status."""
+    _fill_standard_descriptors()
+    try:
+        app()
+    except SystemExit as end:
+        # `isobox run` hands on the command's status, and 2 may be one of them;
+        # those end by `finish`, so this 2 says that the options were wrong.
+        if end.code == _USAGE and sys.argv[1:2] == ["run"]:
+            sys.exit(FAILED)
+        raise
+
+
+def _fill_standard_descriptors() -> None:
+    # One that is closed would be taken by the next file that is opened, and
+    # the command's output would go there.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"isobox {version('isobox')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    help="Run a command in a workspace and exit with its status.",
+    epilog="Exits 124 when the time ran out, 125 when isobox itself failed.",
+)
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="CMD", help="Program and arguments, as they are."),
+    ],
+    *,
+    backend: Annotated[
+        str | None, typer.Option(help="What isolates it; bubblewrap if not given.")
+    ] = None,
+    workdir: Annotated[
+        str | None,
+        typer.Option(help="Directory it may change; the current one if not given."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="A variable that it sees; repeatable."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds until it is killed.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
+    audit: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Append records to this file.")
+    ] = None,
+) -> None:
+    """Run a command in a workspace."""
+    from isobox.cli import run as _run  # noqa: PLC0415
+
+    request = _run.Request(
+        command=tuple(command),
+        backend=backend,
+        workdir=workdir,
+        env=tuple(env or ()),
+        timeout=timeout,
+        as_json=as_json,
+        audit=audit,
+    )
+    finish(lambda: _run.run(request))
+
+
+@app.command(help="Say which backends work here, and what the others need.")
+def doctor(
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it as one JSON object.")
+    ] = False,
+) -> None:
+    """Examine this machine."""
+    from isobox.cli import doctor as _doctor  # noqa: PLC0415
+
+    finish(lambda: _doctor.doctor(as_json=as_json))
+
+
+@app.command(help="Run a real project's tests in a sandbox, then try to break out.")
+def demo(
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it as one JSON object.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the project's directory there.")
+    ] = False,
+) -> None:
+    """Show what a sandbox does and what it withstands."""
+    from isobox.cli import demo as _demo  # noqa: PLC0415
+
+    finish(lambda: _demo.demo(as_json=as_json, keep=keep))

@@ -1,0 +1,401 @@
+"""What a hostile program attempts in the demo, and who says that it failed.
+
+The program's own report is believed only when it admits success. Whether it was
+stopped is seen from the host, wherever the host can see it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+import anyio
+
+from isobox.cli.status import printable
+from isobox.errors import IsoboxError
+
+if TYPE_CHECKING:
+    from isobox._core.results import RunResult
+    from isobox._workspace.base import WorkspaceBase
+    from isobox.cli.stage import Stage
+
+_PROGRAM = ".hostile.py"
+_PATIENCE = 20.0  # seconds for one attempt
+_FLOOD = 2.0  # seconds of output without end
+_MiB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where an attempt is made, and what came of it."""
+
+    stage: Stage
+    workspace: WorkspaceBase
+    result: RunResult
+    seconds: float
+    growth: int
+
+
+#: Says what got through, seen from the host; None when nothing did.
+Evidence = Callable[[Scene], Awaitable[str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One harmful thing.
+
+    Attributes:
+        name: The function in the hostile program.
+        title: What it attempts.
+        barrier: What is there to stop it.
+        harm: Looks for harm on the host.
+        patience: Seconds until it is ended.
+        needs: A fact without which there is nothing to attempt.
+    """
+
+    name: str
+    title: str
+    barrier: str
+    harm: Evidence
+    patience: float = _PATIENCE
+    needs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt went.
+
+    Attributes:
+        title: What was attempted.
+        stopped_by: What stopped it, or what got through.
+        held: Nothing got through.
+    """
+
+    title: str
+    stopped_by: str
+    held: bool
+
+
+async def bring(workspace: WorkspaceBase) -> None:
+    """Put the hostile program into a workspace."""
+    with as_file(files("isobox.cli") / "hostile" / "hostile.py") as program:
+        await workspace.upload(program, _PROGRAM)
+
+
+async def make(attempt: Attempt, stage: Stage, workspace: WorkspaceBase) -> Outcome:
+    """Let the hostile program make one attempt, and look for harm."""
+    facts = json.dumps(stage.facts)
+    before, started = _resident(), time.monotonic()
+    result = await workspace.run(
+        ["python3", "-B", _PROGRAM, attempt.name, facts],
+        timeout=attempt.patience,
+        output_limit=_MiB,
+    )
+    scene = Scene(
+        stage, workspace, result, time.monotonic() - started, _resident() - before
+    )
+    harm = await _harm(attempt, scene)
+    if harm is not None:
+        return Outcome(attempt.title, printable(harm), held=False)
+    return Outcome(attempt.title, f"{attempt.barrier} ({_end(result)})", held=True)
+
+
+def left_behind(stage: Stage) -> Outcome:
+    """Look, once the workspace is closed, for what still runs."""
+    harm = stage.survivors()
+    stage.put_down()
+    stopped_by = harm or "they die with the sandbox's first process"
+    return Outcome("live on after the workspace closed", stopped_by, held=harm is None)
+
+
+async def _harm(attempt: Attempt, scene: Scene) -> str | None:
+    said = scene.result.stdout.strip().rpartition("\n")[2]
+    if said.startswith("GOT"):
+        return f"it says: {said}"
+    # A program that did not run was not stopped by anything.
+    if not (said.startswith("STOPPED") or _ended_by_force(scene.result)):
+        return f"it did not run: {scene.result.stderr[-200:].strip() or said[:200]}"
+    return (
+        scene.stage.leaked(scene.result.stdout_bytes + scene.result.stderr_bytes)
+        or await attempt.harm(scene)
+        or await _unresponsive(scene)
+    )
+
+
+async def _unresponsive(scene: Scene) -> str | None:
+    done = await scene.workspace.run(["true"], timeout=5)
+    return None if done.ok else "the workspace does not answer any more"
+
+
+def _ended_by_force(result: RunResult) -> bool:
+    return result.timed_out or result.signal is not None
+
+
+def _end(result: RunResult) -> str:
+    if result.timed_out:
+        return f"ended after {result.duration:.1f} s"
+    if result.signal is not None:
+        return result.signal
+    last = result.stdout.strip().rpartition("\n")[2]
+    return printable(last.removeprefix("STOPPED ")[:60])
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as memory:
+        return int(memory.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# -- evidence ---------------------------------------------------------------
+
+
+async def _only_what_was_said(_: Scene) -> str | None:
+    return None
+
+
+async def _changed(scene: Scene) -> str | None:
+    return scene.stage.changed()
+
+
+async def _made_in_system(scene: Scene) -> str | None:
+    return scene.stage.made_in_system()
+
+
+async def _mounted(scene: Scene) -> str | None:
+    return scene.stage.mounted()
+
+
+async def _bystander_harmed(scene: Scene) -> str | None:
+    return scene.stage.bystander_harmed()
+
+
+def _reached(name: str) -> Evidence:
+    async def harm(scene: Scene) -> str | None:
+        return scene.stage.reached(name)
+
+    return harm
+
+
+async def _flooded(scene: Scene) -> str | None:
+    if scene.growth > 64 * _MiB:
+        return f"the host's memory grew by {scene.growth // _MiB} MiB"
+    late = scene.seconds > _FLOOD + 1
+    return f"it took {scene.seconds:.1f} s to stop it" if late else None
+
+
+async def _links_followed(scene: Scene) -> str | None:
+    for path in ("loot/report.txt", "loot/up", "loot/all/secret.txt"):
+        try:
+            content = await scene.workspace.read_bytes(path)
+        except IsoboxError:
+            continue
+        if leak := scene.stage.leaked(content):
+            return f"the host followed {path}: {leak}"
+    return await _downloaded(scene, "loot", scene.stage.leads_out)
+
+
+async def _set_user_id_taken(scene: Scene) -> str | None:
+    stage = scene.stage
+    return await _downloaded(scene, "helper", stage.set_user_id) or stage.set_user_id(
+        stage.workdir
+    )
+
+
+async def _downloaded(
+    scene: Scene, path: str, examine: Callable[[str], str | None]
+) -> str | None:
+    with tempfile.TemporaryDirectory(dir=scene.stage.directory) as directory:
+        try:
+            await scene.workspace.download(path, os.path.join(directory, "taken"))
+        except IsoboxError:
+            return None
+        return examine(directory)
+
+
+async def _fifo_waited_on(scene: Scene) -> str | None:
+    with anyio.move_on_after(5) as patience:
+        try:
+            await scene.workspace.read_bytes("notes.txt")
+        except IsoboxError:
+            return None
+    return "the host waited" if patience.cancelled_caught else "the host read it"
+
+
+ATTEMPTS = (
+    Attempt(
+        "read_secret",
+        "read a secret file of the host",
+        "the host's files are not in its root",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "read_home",
+        "read a secret in the user's home",
+        "the home inside is a private one",
+        _only_what_was_said,
+        needs="home_secret",
+    ),
+    Attempt(
+        "read_environments",
+        "read the environment of host processes",
+        "a process namespace of its own",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "read_own_environment",
+        "find isobox's environment in its own",
+        "nothing of it is passed on",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "write_outside",
+        "change a file outside the workspace",
+        "the host's files are not in its root",
+        _changed,
+    ),
+    Attempt(
+        "write_system",
+        "put a program into /usr, /etc, /",
+        "mounted read-only",
+        _made_in_system,
+    ),
+    Attempt(
+        "reach_internet",
+        "reach the internet",
+        "a network namespace without a way out",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "reach_metadata",
+        "reach a cloud's metadata service",
+        "a network namespace without a way out",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "reach_loopback",
+        "reach a server on the host's loopback",
+        "its loopback is its own",
+        _reached("loopback_port"),
+    ),
+    Attempt(
+        "reach_host_address",
+        "reach the host by its address",
+        "a network namespace without a way out",
+        _reached("host_address"),
+        needs="host_address",
+    ),
+    Attempt(
+        "reach_socket_files",
+        "reach docker and other socket files",
+        "the host's files are not in its root",
+        _reached("socket_file"),
+    ),
+    Attempt(
+        "reach_abstract_socket",
+        "reach an abstract socket of the host",
+        "abstract names belong to the namespace",
+        _reached("abstract_socket"),
+    ),
+    Attempt(
+        "open_raw_socket",
+        "open a raw socket",
+        "no capabilities",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "kill_host_process",
+        "kill a host process, then all it can",
+        "a process namespace of its own",
+        _bystander_harmed,
+    ),
+    Attempt(
+        "attack_guest",
+        "trace or rewrite the sandbox's first process",
+        "it is not dumpable",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "mount_something",
+        "mount, or make a user namespace",
+        "no capabilities, and none to be had",
+        _mounted,
+    ),
+    Attempt(
+        "change_kernel_setting",
+        "change a kernel setting",
+        "no capabilities over the host's kernel",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "become_root",
+        "become root",
+        "no new privileges",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "plant_set_user_id",
+        "hand the host a set-user-id program",
+        "set-id bits do not reach the host",
+        _set_user_id_taken,
+    ),
+    Attempt(
+        "raise_limits",
+        "raise its own limits",
+        "hard limits",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "fork_bomb",
+        "fork without end",
+        "a limit on processes",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "fill_memory",
+        "fill the memory",
+        "a limit on memory",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "fill_temporary",
+        "fill the disk by way of /tmp, /dev, home",
+        "they are small, or not to be written",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "fill_workspace",
+        "write a file without end",
+        "a limit on the size of a file",
+        _only_what_was_said,
+    ),
+    Attempt(
+        "flood_output",
+        "drown the host in output",
+        "bounded buffers, and a timeout",
+        _flooded,
+        patience=_FLOOD,
+    ),
+    Attempt(
+        "plant_links",
+        "plant links and have the host follow them",
+        "the host never opens its paths",
+        _links_followed,
+    ),
+    Attempt(
+        "plant_fifo",
+        "plant a FIFO and have the host hang on it",
+        "regular files only",
+        _fifo_waited_on,
+    ),
+    Attempt(
+        "leave_behind",
+        "leave a process in the background",
+        "it stays inside",
+        _only_what_was_said,
+    ),
+)

@@ -1,0 +1,204 @@
+"""`isobox run`: one command in a workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from isobox._core.results import RunResult
+from isobox._core.spec import Limits
+from isobox._workspace.base import WorkspaceBase
+from isobox.cli import terminal
+from isobox.cli.status import TIMED_OUT
+from isobox.cli.streams import STDERR, STDIN, STDOUT, Collector, carry, copy, feed
+from isobox.errors import (
+    BackendMissingError,
+    BackendUnavailableError,
+    InvalidArgumentError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from isobox._core.results import Exit
+
+_DEFAULT = "bubblewrap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asked for."""
+
+    command: tuple[str, ...]
+    backend: str | None = None
+    workdir: str | None = None
+    env: tuple[str, ...] = ()
+    timeout: float | None = None
+    as_json: bool = False
+    audit: str | None = None
+
+
+async def run(request: Request) -> int:
+    """Run the command and return the exit status that stands for its end.
+
+    Raises:
+        IsoboxError: isobox itself failed.
+        BrokenPipeError: Nobody reads our output any more.
+    """
+    workspace = _workspace(request)
+    try:
+        await workspace.initialize()
+    except (BackendUnavailableError, BackendMissingError) as error:
+        if request.backend is not None:
+            raise
+        raise BackendUnavailableError(
+            f"{error}\n  or: choose another backend; `--backend local` isolates nothing"
+        ) from error
+    async with workspace:
+        if request.as_json:
+            return await _captured(workspace, request)
+        if os.isatty(STDIN) and os.isatty(STDOUT):
+            return await _interactive(workspace, request)
+        return await _streamed(workspace, request)
+
+
+async def _streamed(workspace: WorkspaceBase, request: Request) -> int:
+    process = await workspace.start(
+        request.command, stdin=True, timeout=request.timeout
+    )
+    async with process:
+        end = await carry(
+            process,
+            outputs=(
+                partial(copy, process.stdout, STDOUT),
+                partial(copy, process.stderr, STDERR),
+            ),
+            meanwhile=(partial(feed, process),),
+        )
+    return _status(end)
+
+
+async def _interactive(workspace: WorkspaceBase, request: Request) -> int:
+    process = await workspace.start(
+        request.command,
+        tty=terminal.size(),
+        env=_terminal_type(request),
+        timeout=request.timeout,
+    )
+    async with process:
+        with terminal.raw():
+            end = await carry(
+                process,
+                outputs=(partial(copy, process.stdout, STDOUT),),
+                meanwhile=(partial(feed, process), partial(terminal.follow, process)),
+            )
+    return _status(end)
+
+
+async def _captured(workspace: WorkspaceBase, request: Request) -> int:
+    piped = not os.isatty(STDIN)
+    process = await workspace.start(
+        request.command, stdin=piped, timeout=request.timeout
+    )
+    output, errors = Collector(Limits().output), Collector(Limits().output)
+    async with process:
+        end = await carry(
+            process,
+            outputs=(
+                partial(output.collect, process.stdout),
+                partial(errors.collect, process.stderr),
+            ),
+            meanwhile=(partial(feed, process),) if piped else (),
+        )
+    sys.stdout.write(_as_json(end, output, errors))
+    sys.stdout.flush()
+    return _status(end)
+
+
+def _as_json(end: Exit, output: Collector, errors: Collector) -> str:
+    result = RunResult(
+        exit_code=end.exit_code,
+        signal=end.signal,
+        output=output.captured(),
+        errors=errors.captured(),
+    )
+    fields = {
+        "exit_code": end.exit_code,
+        "signal": end.signal,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_total": result.stdout_total,
+        "stderr_total": result.stderr_total,
+        "truncated": result.truncated,
+        "timed_out": end.timed_out,
+        "idle_timed_out": end.idle_timed_out,
+        "oom_killed": end.oom_killed,
+        "background": end.background,
+        "duration": end.duration,
+    }
+    return json.dumps(fields) + "\n"
+
+
+def _status(end: Exit) -> int:
+    return TIMED_OUT if end.timed_out else end.exit_code
+
+
+def _terminal_type(request: Request) -> dict[str, str | None]:
+    if any(pair.startswith("TERM=") for pair in request.env):
+        return {}
+    return {"TERM": os.environ.get("TERM", "dumb")}
+
+
+def _workspace(request: Request) -> WorkspaceBase:
+    backend = request.backend or _DEFAULT
+    kind: type[_WithDirectory]
+    kind = type("Workspace", (_WithDirectory,), {"backend": backend})
+    return kind(
+        request.workdir or _current_directory(),
+        env=_variables(request.env),
+        audit=request.audit,
+    )
+
+
+class _WithDirectory(WorkspaceBase):
+    def __init__(self, workdir: str, *, env: dict[str, str], audit: str | None) -> None:
+        super().__init__(env=env, audit=audit)
+        self._workdir = os.path.abspath(workdir)
+
+
+def _variables(pairs: Iterable[str]) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidArgumentError(f"--env {pair}: write it as NAME=VALUE")
+        variables[name] = value
+    return variables
+
+
+def _current_directory() -> str:
+    here = os.getcwd()
+    for precious in ("/", *_homes()):
+        if _holds(here, precious):
+            raise InvalidArgumentError(
+                f"the command could change all of {here}; go to a project's "
+                f"directory, or insist with --workdir {here}"
+            )
+    return here
+
+
+def _homes() -> list[str]:
+    try:
+        listed = [pwd.getpwuid(os.getuid()).pw_dir]
+    except KeyError:
+        listed = []
+    return [os.path.realpath(home) for home in (os.path.expanduser("~"), *listed)]
+
+
+def _holds(directory: str, path: str) -> bool:
+    return os.path.commonpath((directory, path)) == directory

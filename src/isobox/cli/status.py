@@ -1,0 +1,99 @@
+"""How the command line ends: exit statuses, signals, messages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn, cast
+
+import anyio
+
+from isobox.errors import IsoboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+#: Exit status: the command ran out of time.
+TIMED_OUT = 124
+#: Exit status: isobox itself failed; the command may not have run.
+FAILED = 125
+
+
+def complain(message: str) -> None:
+    """Print a message on standard error, where nobody may read it any more."""
+    with contextlib.suppress(OSError):
+        print(f"isobox: {printable(message)}", file=sys.stderr)  # noqa: T201
+
+
+def printable(text: str) -> str:
+    """Return `text` without what a terminal obeys; lines stay lines.
+
+    SAFETY: part of a message may come from a sandbox, and an escape sequence
+    would write on the user's terminal in our name.
+    """
+    return "".join(
+        char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
+        for char in text
+    )
+
+
+def finish(work: Callable[[], Awaitable[int]]) -> NoReturn:
+    """Run `work` and exit with its status, or with 128 + n for a signal n."""
+    status, caught = anyio.run(_until_signal, work)
+    if caught:
+        # A thread may be stuck in a write to a pipe that nobody reads.
+        os._exit(status)
+    sys.exit(status)
+
+
+async def _until_signal(work: Callable[[], Awaitable[int]]) -> tuple[int, bool]:
+    number = 0
+
+    async def watch() -> None:
+        nonlocal number
+        with anyio.open_signal_receiver(*_heard()) as signals:
+            ready.set()
+            async for caught in signals:
+                number = int(caught)
+                group.cancel_scope.cancel()
+
+    ready = anyio.Event()
+    status = FAILED
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        await ready.wait()
+        status = await _answered(work)
+        group.cancel_scope.cancel()
+    return (128 + number, True) if number else (status, False)
+
+
+def _heard() -> list[signal.Signals]:
+    # A signal that our parent chose to ignore (nohup, a job in the background)
+    # stays ignored.
+    ends = (signal.SIGINT, signal.SIGTERM)
+    return [end for end in ends if signal.getsignal(end) is not signal.SIG_IGN]
+
+
+async def _answered(work: Callable[[], Awaitable[int]]) -> int:
+    try:
+        return await work()
+    except Exception as error:  # noqa: BLE001 - a user is owed a message
+        return _explain(_innermost(error))
+
+
+def _innermost(error: Exception) -> Exception:
+    if isinstance(error, ExceptionGroup):
+        return _innermost(cast("ExceptionGroup[Exception]", error).exceptions[0])
+    return error
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, BrokenPipeError):
+        return 128 + signal.SIGPIPE  # who read our output went away
+    if isinstance(error, IsoboxError | OSError):
+        complain(str(error))
+    else:
+        complain(f"internal error, please report it: {error!r}")
+    return FAILED

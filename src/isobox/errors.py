@@ -1,0 +1,252 @@
+"""The error tree: each error is also the builtin that means the same.
+
+IsoboxError
+├── InvalidArgumentError        (ValueError)         an argument cannot be honoured
+├── UnsupportedError            (NotImplementedError) this backend cannot do that
+├── BackendMissingError         (ImportError)        unknown backend, or its extra
+├── BackendUnavailableError     (RuntimeError)       the machine cannot run it
+├── WorkspaceClosedError        (RuntimeError)       not initialised, or closed
+├── SandboxLostError            (ConnectionError)    the sandbox is gone
+│   └── ProtocolError                                the guest broke the protocol
+├── PolicyDeniedError           (PermissionError)    the policy said no
+├── LimitError                  (RuntimeError)       a limit of the workspace
+├── TimedOutError               (TimeoutError)       a command ran out of time
+├── CommandFailedError          (RuntimeError)       run(check=True), not zero
+├── ConflictError               (RuntimeError)       if_match did not match
+├── EditMismatchError           (ValueError)         the old text is not there once
+├── ArchiveError                (ValueError)         an archive member is refused
+├── StorageError                (OSError)            the file system said no
+└── PathError                   (OSError)
+    ├── PathMissingError        (FileNotFoundError)
+    ├── PathExistsError         (FileExistsError)
+    ├── PathIsDirectoryError    (IsADirectoryError)
+    ├── PathNotDirectoryError   (NotADirectoryError)
+    ├── PathAccessError         (PermissionError)
+    ├── PathOutsideError        (PermissionError)    leaves the workspace
+    └── NotRegularFileError                          FIFO, socket, device
+
+A command that exits with a non-zero status is a result, not an error.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isobox._core.results import RunResult
+
+__all__ = [
+    "ArchiveError",
+    "BackendMissingError",
+    "BackendUnavailableError",
+    "CommandFailedError",
+    "ConflictError",
+    "EditMismatchError",
+    "InvalidArgumentError",
+    "IsoboxError",
+    "LimitError",
+    "NotRegularFileError",
+    "PathAccessError",
+    "PathError",
+    "PathExistsError",
+    "PathIsDirectoryError",
+    "PathMissingError",
+    "PathNotDirectoryError",
+    "PathOutsideError",
+    "PolicyDeniedError",
+    "ProtocolError",
+    "SandboxLostError",
+    "StorageError",
+    "TimedOutError",
+    "UnsupportedError",
+    "WorkspaceClosedError",
+]
+
+
+class IsoboxError(Exception):
+    """Base of every error that isobox raises.
+
+    Attributes:
+        message: What went wrong and what to do about it.
+        backend: Name of the backend, once known.
+        op: Name of the operation, once known.
+        path: The path as the caller named it, if the error is about one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        backend: str | None = None,
+        op: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.backend = backend
+        self.op = op
+        self.path = path
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidArgumentError(IsoboxError, ValueError):
+    """An argument cannot be honoured; the message says which are allowed."""
+
+
+class UnsupportedError(IsoboxError, NotImplementedError):
+    """The backend lacks the capability that the call needs."""
+
+
+class BackendMissingError(IsoboxError, ImportError):
+    """No such backend, or its optional dependency is not installed."""
+
+
+class BackendUnavailableError(IsoboxError, RuntimeError):
+    """The backend cannot run on this machine; `fix` is the command that helps."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str | None = None,
+        backend: str | None = None,
+        op: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"{message}\n  fix: {fix}" if fix else message,
+            backend=backend,
+            op=op,
+            path=path,
+        )
+        self.fix = fix
+
+
+class WorkspaceClosedError(IsoboxError, RuntimeError):
+    """The workspace was not initialised, or is closed."""
+
+
+class SandboxLostError(IsoboxError, ConnectionError):
+    """The sandbox is gone: crashed, killed or unreachable.
+
+    Never shown as a program's output or exit code.
+    """
+
+
+class ProtocolError(SandboxLostError):
+    """The guest sent what the protocol forbids; its sandbox was destroyed."""
+
+
+class PolicyDeniedError(IsoboxError, PermissionError):
+    """The policy refused the operation; nothing reached the sandbox."""
+
+
+class LimitError(IsoboxError, RuntimeError):
+    """A limit of the workspace was exceeded."""
+
+
+class TimedOutError(IsoboxError, TimeoutError):
+    """`run(check=True)` ran out of time; `result` has the partial output."""
+
+    def __init__(self, message: str, *, result: RunResult) -> None:
+        super().__init__(message, op="spawn")
+        self.result = result
+
+
+class CommandFailedError(IsoboxError, RuntimeError):
+    """`run(check=True)` ended with a non-zero status; `result` has it all."""
+
+    def __init__(self, message: str, *, result: RunResult) -> None:
+        super().__init__(message, op="spawn")
+        self.result = result
+
+
+class ConflictError(IsoboxError, RuntimeError):
+    """The file is not the one that `if_match` named; nothing was written."""
+
+
+class EditMismatchError(IsoboxError, ValueError):
+    """The text to replace is absent, or stands more than once."""
+
+
+class ArchiveError(IsoboxError, ValueError):
+    """An archive holds a member that is refused; nothing of it is left."""
+
+
+class StorageError(IsoboxError, OSError):
+    """The sandbox's file system failed: full, read-only, name too long, ..."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 0,
+        backend: str | None = None,
+        op: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, backend=backend, op=op, path=path)
+        self.errno = code or None
+
+
+class PathError(IsoboxError, OSError):
+    """An error about one path."""
+
+    _code = 0
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        backend: str | None = None,
+        op: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, backend=backend, op=op, path=path)
+        self.errno = self._code or None
+        self.filename = path
+
+
+class PathMissingError(PathError, FileNotFoundError):
+    """Nothing is at the path."""
+
+    _code = _errno.ENOENT
+
+
+class PathExistsError(PathError, FileExistsError):
+    """Something is at the path already."""
+
+    _code = _errno.EEXIST
+
+
+class PathIsDirectoryError(PathError, IsADirectoryError):
+    """A directory is where a file is asked."""
+
+    _code = _errno.EISDIR
+
+
+class PathNotDirectoryError(PathError, NotADirectoryError):
+    """A file is where a directory is asked."""
+
+    _code = _errno.ENOTDIR
+
+
+class PathAccessError(PathError, PermissionError):
+    """The sandbox's user may not do that to the path."""
+
+    _code = _errno.EACCES
+
+
+class PathOutsideError(PathError, PermissionError):
+    """The path leaves the workspace."""
+
+    _code = _errno.EACCES
+
+
+class NotRegularFileError(PathError):
+    """A FIFO, socket or device is where a file is asked; it was not opened."""
+
+    _code = _errno.EINVAL

@@ -1,0 +1,578 @@
+"""The same workspaces for blocking code.
+
+Every name stands for the one of `isobox` and behaves as it: only the waiting
+differs. What is `aclose` there is `close` here, and pieces that arrive come
+from an `Iterable`. All workspaces share one event loop, in a thread that lives
+as long as one of them is open; any thread may call them. An interrupted call
+(Ctrl-C) is cancelled as its asynchronous twin would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from anyio import to_thread
+from anyio.from_thread import BlockingPortalProvider
+from typing_extensions import override
+
+from isobox._workspace import classes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
+    from typing import Self
+
+    from isobox._audit.sinks import AuditSink
+    from isobox._core import results
+    from isobox._core.isolation import Isolation
+    from isobox._core.ops import WindowSize
+    from isobox._core.results import (
+        Edited,
+        Entry,
+        Exit,
+        Listing,
+        Matches,
+        RunResult,
+        SnapshotRef,
+    )
+    from isobox._core.spec import Limits
+    from isobox._policy.policy import Policy
+    from isobox._workspace import base, forward, shell
+
+__all__ = [
+    "Body",
+    "BubblewrapWorkspace",
+    "ByteStream",
+    "Connection",
+    "Forward",
+    "LocalWorkspace",
+    "Process",
+    "Shell",
+    "WorkspaceBase",
+]
+
+#: Content to write: bytes at hand, or pieces that arrive.
+Body = bytes | Iterable[bytes]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_loop = BlockingPortalProvider()
+
+
+def _wait(
+    function: Callable[_P, Awaitable[_T]], *args: _P.args, **kwargs: _P.kwargs
+) -> _T:
+    with _loop as portal:
+        future = portal.start_task_soon(partial(function, *args, **kwargs))
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+class ByteStream:
+    """See `isobox.abc.ByteStream`; iterate over it, or `receive`."""
+
+    def __init__(self, stream: results.ByteStream) -> None:
+        self._stream = stream
+
+    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
+        """Call `hook` with facts about the end, in the event loop's thread."""
+        with _loop as portal:
+            portal.call(self._stream.on_end, hook)
+
+    def receive(self) -> bytes:
+        """Return the next piece, b"" at the end."""
+        return _wait(self._stream.receive)
+
+    def read(self) -> bytes:
+        """Return everything up to the end."""
+        return _wait(self._stream.read)
+
+    def close(self) -> None:
+        """Stop reading and release what the stream holds."""
+        _wait(self._stream.aclose)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.receive, b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Connection(ByteStream):
+    """See `isobox.abc.Connection`."""
+
+    def __init__(self, connection: results.Connection) -> None:
+        super().__init__(connection)
+        self._connection = connection
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`, waiting while the other side is slow."""
+        _wait(self._connection.send, data)
+
+    def send_eof(self) -> None:
+        """Tell the other side that nothing more will be sent."""
+        _wait(self._connection.send_eof)
+
+
+class Process:
+    """See `isobox.Process`.
+
+    Attributes:
+        id: Names it within its workspace.
+        pid: Its process id as the sandbox sees it, 0 if it never started.
+        stdout: Its standard output; everything when it runs on a tty.
+        stderr: Its standard error; empty on a tty.
+    """
+
+    def __init__(self, process: results.Process) -> None:
+        self._process = process
+        self.id = process.id
+        self.pid = process.pid
+        self.stdout = ByteStream(process.stdout)
+        self.stderr = ByteStream(process.stderr)
+
+    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
+        """Call `hook` with facts about the end, in the event loop's thread."""
+        with _loop as portal:
+            portal.call(self._process.on_end, hook)
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data` to its standard input."""
+        _wait(self._process.write, data)
+
+    def write_eof(self) -> None:
+        """Close its standard input; on a tty, send end-of-file."""
+        _wait(self._process.write_eof)
+
+    def wait(self) -> Exit:
+        """Return how it ended, waiting until it has."""
+        return _wait(self._process.wait)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its process group; no effect once it has ended."""
+        _wait(self._process.signal, number)
+
+    def kill(self) -> None:
+        """Kill it and every descendant; they are gone when this returns."""
+        _wait(self._process.kill)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size of its tty."""
+        _wait(self._process.resize, columns, rows)
+
+    def close(self) -> None:
+        """Kill it if it still runs, and release its streams."""
+        _wait(self._process.aclose)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.stdout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Shell:
+    """See `isobox.Shell`."""
+
+    def __init__(self, session: shell.Shell) -> None:
+        self._shell = session
+        self.session_id = session.session_id
+
+    def run(
+        self,
+        script: str,
+        *,
+        timeout: float | None = None,
+        output_limit: int | None = None,
+        check: bool = False,
+    ) -> RunResult:
+        """Run a script in this shell; see `isobox.Shell.run`."""
+        return _wait(
+            self._shell.run,
+            script,
+            timeout=timeout,
+            output_limit=output_limit,
+            check=check,
+        )
+
+    def restart(self) -> None:
+        """Start afresh; see `isobox.Shell.restart`."""
+        _wait(self._shell.restart)
+
+    def close(self) -> None:
+        """End the shell; see `isobox.Shell.aclose`."""
+        _wait(self._shell.aclose)
+
+
+class Forward:
+    """Carries connections to a host port into the sandbox.
+
+    Attributes:
+        host: Always the loopback, 127.0.0.1.
+        port: The host's port.
+    """
+
+    def __init__(self, opened: forward.Forward) -> None:
+        self._forward = opened
+        self.host = opened.host
+        self.port = opened.port
+
+    def open(self) -> None:
+        """Begin to listen; `WorkspaceBase.forward` has done it."""
+        _wait(self._forward.open)
+
+    def close(self) -> None:
+        """Stop to listen and end every connection; safe to call again."""
+        _wait(self._forward.aclose)
+
+
+class WorkspaceBase:
+    """Any workspace of `isobox`, for blocking code; see `isobox.WorkspaceBase`.
+
+    Use it as a context manager, or call `initialize` and `close`. Each method
+    does and raises what the method of the same name there does and raises.
+
+    Args:
+        workspace: The workspace to drive; nothing else may drive it.
+    """
+
+    def __init__(self, workspace: base.WorkspaceBase) -> None:
+        self._workspace = workspace
+        self._leases = ExitStack()
+
+    @property
+    def workspace_id(self) -> str:
+        """Its name."""
+        return self._workspace.workspace_id
+
+    @property
+    def backend(self) -> str:
+        """Name of its backend."""
+        return self._workspace.backend
+
+    @property
+    def root(self) -> str:
+        """Absolute path of the workspace's directory, as commands see it."""
+        return self._workspace.root
+
+    # -- life ---------------------------------------------------------------
+
+    def initialize(self) -> None:
+        """Make the sandbox; the workspace is ready when this returns."""
+        self._open(self._workspace.initialize)
+
+    def close(self) -> None:
+        """Kill every process and release the sandbox; safe to call again."""
+        with self._leases:
+            _wait(self._workspace.close)
+
+    def reset(self) -> None:
+        """Give a fresh sandbox: no process is left, /tmp and home are empty."""
+        self._open(self._workspace.reset)
+
+    def __enter__(self) -> Self:
+        self.initialize()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- commands -----------------------------------------------------------
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        output_limit: int | None = None,
+        spool: str | None = None,
+        user: str | None = None,
+        limits: Mapping[str, int] | None = None,
+        check: bool = False,
+        session_id: str | None = None,
+    ) -> RunResult:
+        """Run a command to its end and return what it printed."""
+        return _wait(
+            self._workspace.run,
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            output_limit=output_limit,
+            spool=spool,
+            user=user,
+            limits=limits,
+            check=check,
+            session_id=session_id,
+        )
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: bool = False,
+        tty: bool | WindowSize = False,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        user: str | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> Process:
+        """Start a command and return it, running."""
+        return Process(
+            _wait(
+                self._workspace.start,
+                command,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                tty=tty,
+                timeout=timeout,
+                idle_timeout=idle_timeout,
+                user=user,
+                limits=limits,
+            )
+        )
+
+    def attach(self, process_id: str) -> Process:
+        """Return the process that `start` returned under this id."""
+        return Process(_wait(self._workspace.attach, process_id))
+
+    def shell(self, session_id: str = "default") -> Shell:
+        """Return the persistent shell of this name."""
+        return Shell(self._workspace.shell(session_id))
+
+    # -- files --------------------------------------------------------------
+
+    def read_bytes(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> bytes:
+        """Return a file's content, or `length` bytes of it from `offset`."""
+        return _wait(self._workspace.read_bytes, path, offset=offset, length=length)
+
+    def read_text(self, path: str, *, encoding: str = "utf-8") -> str:
+        """Return a file's content as text; line ends are kept."""
+        return _wait(self._workspace.read_text, path, encoding=encoding)
+
+    def write(
+        self,
+        path: str,
+        data: str | Body,
+        *,
+        mode: int | None = None,
+        if_match: str | None = None,
+    ) -> Entry:
+        """Replace a file's content atomically and return its entry."""
+        return _wait(
+            self._workspace.write, path, _arriving(data), mode=mode, if_match=if_match
+        )
+
+    def edit(
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        replace_all: bool = False,
+        if_match: str | None = None,
+    ) -> Edited:
+        """Replace `old` by `new` in a file, atomically."""
+        return _wait(
+            self._workspace.edit,
+            path,
+            old,
+            new,
+            replace_all=replace_all,
+            if_match=if_match,
+        )
+
+    def scan(
+        self,
+        path: str = ".",
+        *,
+        depth: int | None = 1,
+        limit: int = 100_000,
+        digest: bool = False,
+    ) -> Listing:
+        """Describe what a directory holds, `depth` levels deep, None for all."""
+        return _wait(
+            self._workspace.scan, path, depth=depth, limit=limit, digest=digest
+        )
+
+    def stat(self, path: str, *, follow: bool = True, digest: bool = False) -> Entry:
+        """Describe one path; the target of a link unless `follow` is false."""
+        return _wait(self._workspace.stat, path, follow=follow, digest=digest)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at the path; a dangling link counts."""
+        return _wait(self._workspace.exists, path)
+
+    def glob(self, pattern: str, *, path: str = ".", limit: int = 100_000) -> Listing:
+        """Return what below `path` matches `**`, `*`, `?`, `[...]`, `{a,b}`."""
+        return _wait(self._workspace.glob, pattern, path=path, limit=limit)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        literal: bool = False,
+        ignore_case: bool = False,
+        context: int = 0,
+        limit: int = 1000,
+        timeout: float = 30.0,
+    ) -> Matches:
+        """Find lines that match a regular expression in the files below `path`."""
+        return _wait(
+            self._workspace.grep,
+            pattern,
+            path=path,
+            glob=glob,
+            literal=literal,
+            ignore_case=ignore_case,
+            context=context,
+            limit=limit,
+            timeout=timeout,
+        )
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link, or a directory, with all in it if `recursive`."""
+        _wait(self._workspace.remove, path, recursive=recursive)
+
+    def upload(self, local: str | os.PathLike[str], remote: str) -> None:
+        """Copy a host file or directory into the workspace."""
+        _wait(self._workspace.upload, local, remote)
+
+    def download(self, remote: str, local: str | os.PathLike[str]) -> None:
+        """Copy a file or directory of the workspace to the host."""
+        _wait(self._workspace.download, remote, local)
+
+    # -- network, state, facts ------------------------------------------------
+
+    def forward(self, port: int, *, local_port: int = 0) -> Forward:
+        """Make a port inside reachable on the host's loopback."""
+        return Forward(_wait(self._workspace.forward, port, local_port=local_port))
+
+    def snapshot(self) -> SnapshotRef:
+        """Save the workspace's files where the sandbox cannot reach them."""
+        return _wait(self._workspace.snapshot)
+
+    def restore(self, snapshot: SnapshotRef) -> None:
+        """Make the workspace's files those of a snapshot."""
+        _wait(self._workspace.restore, snapshot)
+
+    def fork(self) -> Self:
+        """Return a new, initialised workspace with a copy of the files."""
+        return self._around(_wait(self._workspace.fork))
+
+    def isolation(self) -> Isolation:
+        """Say what holds the workload, dimension by dimension."""
+        return self._workspace.isolation()
+
+    def _open(self, opening: Callable[[], Awaitable[None]]) -> None:
+        with ExitStack() as lease:
+            lease.enter_context(_loop)
+            _wait(opening)
+            self._leases.push(lease.pop_all())
+
+    @classmethod
+    def _around(cls, opened: base.WorkspaceBase) -> Self:
+        made = cls.__new__(cls)
+        WorkspaceBase.__init__(made, opened)
+        made._leases.enter_context(_loop)
+        return made
+
+
+class LocalWorkspace(WorkspaceBase):
+    """See `isobox.LocalWorkspace`: it isolates nothing."""
+
+    @override
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str] | None = None,
+        *,
+        workspace_id: str | None = None,
+        policy: Policy | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            classes.LocalWorkspace(
+                workdir,
+                workspace_id=workspace_id,
+                policy=policy,
+                audit=audit,
+                env=env,
+                limits=limits,
+                labels=labels,
+            )
+        )
+
+
+class BubblewrapWorkspace(WorkspaceBase):
+    """See `isobox.BubblewrapWorkspace`."""
+
+    @override
+    def __init__(
+        self,
+        host_workdir: str | os.PathLike[str] | None = None,
+        *,
+        workspace_id: str | None = None,
+        policy: Policy | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            classes.BubblewrapWorkspace(
+                host_workdir,
+                workspace_id=workspace_id,
+                policy=policy,
+                audit=audit,
+                env=env,
+                limits=limits,
+                labels=labels,
+            )
+        )
+
+
+def _arriving(data: str | Body) -> str | bytes | AsyncIterator[bytes]:
+    return data if isinstance(data, str | bytes) else _pieces(data)
+
+
+async def _pieces(body: Iterable[bytes]) -> AsyncIterator[bytes]:
+    # In a thread: what produces the pieces may wait, and the loop must not.
+    pieces = iter(body)
+    while (piece := await to_thread.run_sync(next, pieces, None)) is not None:
+        yield piece

@@ -1,0 +1,70 @@
+"""What `import isobox` gives, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import isobox
+
+PUBLIC = [
+    "AuditSink",
+    "Availability",
+    "Barrier",
+    "BubblewrapWorkspace",
+    "Captured",
+    "Edited",
+    "Entry",
+    "Exit",
+    "IsoboxError",
+    "Isolation",
+    "JsonlSink",
+    "Limits",
+    "Listing",
+    "LocalWorkspace",
+    "Match",
+    "Matches",
+    "MemorySink",
+    "Policy",
+    "Process",
+    "RunResult",
+    "Shell",
+    "SnapshotRef",
+    "WorkspaceBase",
+]
+HEAVY = ("anyio", "asyncio", "typer", "click", "rich", "pydantic", "pytest")
+
+
+def loaded_after(statement):
+    script = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_public_names_are_pinned():
+    assert isobox.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_is_importable(name):
+    assert getattr(isobox, name) is not None
+    assert name in dir(isobox)
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = isobox.no_such_name
+
+
+@pytest.mark.parametrize("statement", ["import isobox", "import isobox.cli"])
+def test_import_loads_nothing_heavy(statement):
+    assert loaded_after(statement).isdisjoint(HEAVY)
+
+
+def test_typer_without_rich_tables_starts_a_run():
+    assert "pydantic" not in loaded_after("import isobox.cli.app, isobox.cli.run")
+    assert "rich" not in loaded_after("import isobox.cli.run")
