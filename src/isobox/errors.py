@@ -33,6 +33,8 @@ from __future__ import annotations
 import errno as _errno
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from isobox._core.results import RunResult
 
@@ -88,6 +90,7 @@ class IsoboxError(Exception):
         self.op = op
         self.path = path
 
+    @override
     def __str__(self) -> str:
         return self.message
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from anyio.abc import TaskGroup
 
@@ -31,7 +31,7 @@ class Background:
         self._task = asyncio.create_task(self._run(ready))
         await ready
 
-    def start(self, job: Callable[[], Awaitable[object]]) -> None:
+    def start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a task."""
         assert self._group is not None  # noqa: S101 - opened first
         self._group.start_soon(job)
@@ -51,13 +51,20 @@ class Background:
             await anyio.sleep_forever()
 
 
-@contextlib.contextmanager
-def collapsed() -> Iterator[None]:
+class collapsed:  # noqa: N801 - used like contextlib.suppress
     """Raise what a task group failed with, not the group around it."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
+
+    def __enter__(self) -> None:
+        """Watch over what follows."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _: object) -> None:
+        """Raise the first error of a group of them."""
+        if isinstance(error, BaseExceptionGroup):
+            raise _first(error) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 from typing_extensions import override
@@ -145,12 +145,9 @@ class GuestProcess(Process):
         total, parts = fields.get(name + "_total", 0), fields.get(name, [b"", b""])
         if not isinstance(total, int) or not isinstance(parts, list) or len(parts) != 2:
             raise ProtocolError("the guest sent no captured output")
-        head, tail = parts
+        head, tail = cast("list[object]", parts)
         if isinstance(head, int) and isinstance(tail, int):
-            everything = self.stream.inbox(number).drain()
-            if head < 0 or tail < 0 or head + tail != len(everything):
-                raise ProtocolError("the guest sent less output than it said")
-            head, tail = everything[:head], everything[head:]
+            head, tail = self._sent(number, head, tail)
         if not isinstance(head, bytes) or not isinstance(tail, bytes):
             raise ProtocolError("the guest sent output that is no bytes")
         kept = len(head) + len(tail)
@@ -159,6 +156,12 @@ class GuestProcess(Process):
         if kept == total:
             head, tail = head + tail, b""
         return Captured(head, tail, total)
+
+    def _sent(self, number: int, head: int, tail: int) -> tuple[bytes, bytes]:
+        everything = self.stream.inbox(number).drain()
+        if head < 0 or tail < 0 or head + tail != len(everything):
+            raise ProtocolError("the guest sent less output than it said")
+        return everything[:head], everything[head:]
 
     def _begin(self) -> None:
         if not self._begun.done():
@@ -299,5 +302,3 @@ def _facts(end: Exit) -> dict[str, object]:
 def _retrieved(future: asyncio.Future[Exit]) -> None:
     if not future.cancelled():
         future.exception()
-
-

@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 from typing_extensions import override
@@ -258,12 +258,12 @@ class ChannelSandbox(Sandbox):
     async def dial(self, op: ops.Dial, /) -> Connection:
         stream = self.channel.open("dial", host=op.host, port=op.port)
         stream.inbox(agent.BODY)
-        connected = self.channel.loop.create_future()
-        stream.on_event = lambda _: connected.done() or connected.set_result(None)
-        stream.on_answer(lambda *_: connected.done() or connected.set_result(None))
+        connected = asyncio.Event()
+        stream.on_event = lambda _: connected.set()
+        stream.on_answer(lambda *_: connected.set())
         where = f"{op.host}:{op.port}"
         async with _settled(stream, op="dial", path=where):
-            await asyncio.shield(connected)
+            await connected.wait()
             stream.raise_failure()
         return _Dialled(stream, op="dial", path=where)
 
@@ -318,14 +318,14 @@ class ChannelSandbox(Sandbox):
     async def _release(self) -> None:
         """Release what the backend made for it."""
 
-    def _broken(self, message: str) -> None:
+    def _broken(self, message: str) -> NoReturn:
         """End a channel whose guest lies.
 
         Raises:
             ProtocolError: Always.
         """
         self.channel.fail(ProtocolError(message))
-        self.channel.check()
+        raise ProtocolError(message)
 
 
 #: Bytes of matches: lines are clipped in the guest and counted by the limit.

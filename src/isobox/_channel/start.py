@@ -55,13 +55,13 @@ class GuestChild:
         reader, writer = os.pipe()
         try:
             popen = subprocess.Popen(
-                argv,
-                stdin=theirs,
+                list(argv),
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=writer,
-                env=env,
+                env=dict(env),
                 cwd=cwd,
-                pass_fds=pass_fds,
+                pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
         except BaseException:

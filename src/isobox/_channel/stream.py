@@ -160,9 +160,7 @@ class Stream:
                 self._answer.set_exception(error)
         self._wake()
 
-    def on_answer(
-        self, hook: Callable[[Fields, BaseException | None], None]
-    ) -> None:
+    def on_answer(self, hook: Callable[[Fields, BaseException | None], None]) -> None:
         """Call `hook` with the answer, or with what failed, when it comes."""
         self._hook = hook
 

@@ -52,9 +52,7 @@ def entries(data: bytes, top: str) -> Iterator[Entry]:
         at = after
         if kind not in _KINDS or not within(path, top):
             raise ProtocolError("the guest described what was not asked")
-        yield Entry(
-            path, _KINDS[kind], length, mode, mtime, uid, gid, target, digest
-        )
+        yield Entry(path, _KINDS[kind], length, mode, mtime, uid, gid, target, digest)
 
 
 def matches(data: bytes, top: str, *, cut: bool) -> Iterator[Match]:

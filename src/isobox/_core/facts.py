@@ -52,7 +52,7 @@ def _known(op: object) -> AnyOp:
     raise TypeError(f"not an operation: {type(op).__name__}")
 
 
-def _facts(op: AnyOp) -> dict[str, Fact]:
+def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an op
     match op:
         case Spawn():
             return _spawn(op)

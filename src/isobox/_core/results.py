@@ -259,7 +259,7 @@ class Edited:
     replacements: int
 
 
-class Ongoing(ABC):
+class Ongoing:
     """A result that ends later; `on_end` hooks run once, when it does."""
 
     def __init__(self) -> None:
@@ -282,7 +282,7 @@ class Ongoing(ABC):
             hook(facts)
 
 
-class ByteStream(Ongoing):
+class ByteStream(Ongoing, ABC):
     """Bytes that arrive in pieces; closing it early frees the sandbox's side."""
 
     @abstractmethod
@@ -327,7 +327,7 @@ class Connection(ByteStream):
         """Tell the other side that nothing more will be sent."""
 
 
-class Process(Ongoing):
+class Process(Ongoing, ABC):
     """A running command.
 
     Attributes:

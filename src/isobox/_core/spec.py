@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 - read by dataclasses
 from dataclasses import dataclass, field
 
 MiB = 1024 * 1024

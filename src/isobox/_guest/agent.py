@@ -21,6 +21,8 @@ runs out of memory.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import errno
 import os
 import select
@@ -28,9 +30,6 @@ import stat
 import struct
 import sys
 import time
-
-import _signal
-import _socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,10 +83,12 @@ _PATIENCE = 5
 _F_SETPIPE_SZ = 1031
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
+#: Received descriptors must not reach the commands under their first numbers.
+_CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-# -- the codec: a small self-describing format, shared with the host --------------
+# -- the codec: a small self-describing format, shared with the host -----------------
 
 
 class CodecError(ValueError):
@@ -196,7 +197,7 @@ def _decode_many(
     return fields, at
 
 
-# -- entries: packed, since a listing may have a hundred thousand ------------------
+# -- entries: packed, since a listing may have a hundred thousand --------------------
 
 #: kind, mode, uid, gid, size, mtime in ns, digest length, path and target length.
 ENTRY = struct.Struct(">cIIIqqBII")
@@ -235,7 +236,7 @@ def pack_entry(
     )
 
 
-# -- patterns ----------------------------------------------------------------------
+# -- patterns ------------------------------------------------------------------------
 
 
 def translate_glob(pattern: str) -> str:
@@ -331,7 +332,7 @@ def _refusal(error: BaseException) -> Dict[str, Any]:
     return {"code": "internal", "message": repr(error)[:500], "errno": 0}
 
 
-# -- the kernel ------------------------------------------------------------------------
+# -- the kernel ----------------------------------------------------------------------
 
 
 def _prctl(option: int, value: int) -> None:
@@ -394,7 +395,7 @@ def _send_signal(pid: int, number: int) -> None:
         pass
 
 
-# -- the warden: parent and reaper of one command's processes ----------------------------
+# -- the warden: parent and reaper of one command's processes ------------------------
 
 
 class Warden:
@@ -427,7 +428,7 @@ class Warden:
         os._exit(0)
 
     def _receive(self) -> Tuple[Any, List[int]]:
-        data, ancillary, _, _ = self._sock.recvmsg(65536, 256)
+        data, ancillary, _, _ = self._sock.recvmsg(65536, 256, _CLOEXEC)
         descriptors: List[int] = []
         for _level, _kind, raw in ancillary:
             descriptors.extend(struct.unpack("%di" % (len(raw) // 4), raw))
@@ -597,7 +598,7 @@ def _limit(limits: Dict[str, int]) -> None:
         resource.setrlimit(kind, (bound, bound))
 
 
-# -- the event loop ------------------------------------------------------------------------
+# -- the event loop ------------------------------------------------------------------
 
 
 class Loop:
@@ -752,7 +753,7 @@ class Wire:
         return self.backlog > _BACKLOG
 
 
-# -- streams: one operation each -------------------------------------------------------------
+# -- streams: one operation each -----------------------------------------------------
 
 
 class Job:
@@ -1005,7 +1006,7 @@ class Sink:
             os.close(self.fd)
 
 
-# -- commands --------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------
 
 
 class Capture:
@@ -1589,7 +1590,7 @@ def _unnamed(content: bytes) -> int:
     return file
 
 
-# -- files -------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------
 
 
 def _open_regular(path: bytes) -> Tuple[int, os.stat_result]:
@@ -2004,7 +2005,7 @@ def _make_writable(folder: bytes) -> None:
             pass
 
 
-# -- work that may block or never end: in a process of its own -----------------------------------
+# -- work that may block or never end: in a process of its own -----------------------
 
 
 class Worker(Job):
@@ -2239,7 +2240,6 @@ def pull_tree(path: bytes, writer: int) -> Dict[str, Any]:
             fileobj=file,
             mode="w|",
             format=tarfile.PAX_FORMAT,
-            copybufsize=1 << 20,
             bufsize=PIECE,
             encoding="utf-8",
             errors="surrogateescape",
@@ -2344,7 +2344,7 @@ def _unpack_file(source: Any, member: Any, target: str) -> None:
         os.close(fd)
 
 
-# -- the network inside ----------------------------------------------------------------------------
+# -- the network inside --------------------------------------------------------------
 
 
 class Dialled(Job):
@@ -2445,7 +2445,7 @@ class Listening(Job):
 
     def _accept(self, _events: int) -> None:
         try:
-            fd, _ = self._sock._accept()
+            fd, _ = self._sock._accept()  # type: ignore[attr-defined]
         except OSError:
             return
         sock = _socket.socket(fileno=fd)
@@ -2462,7 +2462,7 @@ class Listening(Job):
         self._sock.close()
 
 
-# -- the guest ----------------------------------------------------------------------------------------
+# -- the guest -----------------------------------------------------------------------
 
 
 class Guest:
@@ -2767,14 +2767,17 @@ _OPERATIONS: Dict[str, Any] = {
         g, s, lambda _reader, writer: pull_tree(f["path"], writer)
     ),
     "push": lambda g, s, f: Worker(
-        g, s, lambda reader, _writer: push_tree(f["path"], reader, f["clear"]), takes=True
+        g,
+        s,
+        lambda reader, _writer: push_tree(f["path"], reader, f["clear"]),
+        takes=True,
     ),
     "dial": _dial,
     "listen": Listening,
 }
 
 
-# -- start ---------------------------------------------------------------------------------------------
+# -- start ---------------------------------------------------------------------------
 
 
 def _find_shell() -> str:

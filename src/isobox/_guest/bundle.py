@@ -9,8 +9,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from typing import TYPE_CHECKING
 
 from isobox.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 _MODULE = "isobox._guest.agent"
 _VERSIONED = re.compile(r"python(3\.\d+)")
@@ -50,19 +55,27 @@ def _same_version(python: str) -> bool:
         return True
     named = _VERSIONED.fullmatch(os.path.basename(python))
     ours = "{}.{}".format(*sys.version_info)
-    return bool(named) and named[1] == ours and sys.implementation.name == "cpython"
+    if named is None or sys.implementation.name != "cpython":
+        return False
+    return named[1] == ours
 
 
-def _code() -> object:
+def _code() -> CodeType:
+    code = _loader().get_code(_MODULE)
+    assert code is not None  # noqa: S101 - it is part of this package
+    return code
+
+
+def _loader() -> SourceFileLoader:
     spec = importlib.util.find_spec(_MODULE)
     assert spec is not None  # noqa: S101 - it is part of this package
-    return spec.loader.get_code(_MODULE)  # type: ignore[union-attr]
+    assert isinstance(spec.loader, SourceFileLoader)  # noqa: S101 - not a zip
+    return spec.loader
 
 
 def _compiled_by(python: str) -> bytes:
-    spec = importlib.util.find_spec(_MODULE)
-    assert spec is not None  # noqa: S101 - it is part of this package
-    source = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
+    loader = _loader()
+    source = loader.get_data(loader.path)
     try:
         done = subprocess.run(
             [python, "-I", "-S", "-c", _COMPILER],

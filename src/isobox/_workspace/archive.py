@@ -13,8 +13,7 @@ from isobox.errors import ArchiveError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-
-    from typing_extensions import Self
+    from typing import Self
 
 _PIECE: Final = 1 << 18
 _BLOCK: Final = 512
@@ -165,7 +164,7 @@ class _Unpacking:
         count = 0
         try:
             with tarfile.open(
-                fileobj=cast("tarfile._Fileobj", source),  # type: ignore[name-defined]
+                fileobj=cast("tarfile._Fileobj", source),
                 mode="r|",
                 bufsize=_PIECE,
                 encoding="utf-8",

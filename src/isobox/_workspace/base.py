@@ -49,8 +49,7 @@ from isobox.errors import (
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-
-    from typing_extensions import Self
+    from typing import Self
 
     from isobox._audit.sinks import AuditSink
     from isobox._core.isolation import Isolation
@@ -231,7 +230,10 @@ class WorkspaceBase:
         """
         if session_id is not None:
             return await self._run_in_shell(
-                command, session_id, timeout=timeout, output_limit=output_limit,
+                command,
+                session_id,
+                timeout=timeout,
+                output_limit=output_limit,
                 check=check,
             )
         process = await self._spawn(
@@ -294,8 +296,11 @@ class WorkspaceBase:
             limits=limits,
         )
         self._processes[process.id] = process
-        process.on_end(lambda _: self._processes.pop(process.id, None))
+        process.on_end(lambda _: self._forget(process))
         return process
+
+    def _forget(self, process: Process) -> None:
+        self._processes.pop(process.id, None)
 
     async def attach(self, process_id: str) -> Process:
         """Return the process that `start` returned under this id.
@@ -687,14 +692,13 @@ class WorkspaceBase:
 
 
 async def _fed(process: Process, data: bytes | None) -> Exit:
-    if data is None:
-        return await process.wait()
-    with collapsed():
-        async with anyio.create_task_group() as group:
-            group.start_soon(_feed, process, data)
-            end = await process.wait()
-            group.cancel_scope.cancel()
-        return end
+    if data is not None:
+        with collapsed():
+            async with anyio.create_task_group() as group:
+                group.start_soon(_feed, process, data)
+                await process.wait()
+                group.cancel_scope.cancel()
+    return await process.wait()
 
 
 async def _feed(process: Process, data: bytes) -> None:
@@ -740,7 +744,7 @@ def _checked_env(env: Mapping[str, _Value]) -> dict[str, _Value]:
     for name, value in env.items():
         if not name or "=" in name or "\0" in name:
             raise InvalidArgumentError(f"env: {name!r} is no name of a variable")
-        if value is not None and "\0" in value:
+        if "\0" in (value or ""):
             raise InvalidArgumentError(f"env: the value of {name} holds a NUL byte")
     return dict(env)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from isobox._workspace.base import WorkspaceBase
 

@@ -13,9 +13,9 @@ from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Self
 
     from anyio.abc import SocketStream
-    from typing_extensions import Self
 
     from isobox._core.results import Connection
 

@@ -41,5 +41,3 @@ def checked(
         f"exit status {result.exit_code}: {shown}\n{result.stderr[-2000:]}".rstrip(),
         result=result,
     )
-
-

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from isobox._channel.background import collapsed
-from isobox._core.results import Captured, RunResult
+from isobox._core.results import Captured, Exit, RunResult
 from isobox._workspace.outcome import checked
 from isobox.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from typing import Self
 
-    from typing_extensions import Self
-
-    from isobox._core.results import ByteStream, Exit, Process
+    from isobox._core.results import ByteStream, Process
 
 #: Scripts come on standard input, each ended by a NUL; a status goes out on
 #: descriptor 3 after each. Commands get neither of the two.
@@ -122,23 +121,23 @@ class Shell:
         process = await self._running()
         started = time.monotonic()
         turn = _Turn(process, keep)
-        timed_out = False
         with anyio.move_on_after(timeout) as scope:
             with contextlib.suppress(BrokenPipeError):
                 await process.write(script.encode("utf-8", "surrogateescape") + b"\0")
             await turn.run()
-        end: Exit | None = None
-        if scope.cancelled_caught:
-            timed_out = True
+        late = scope.cancelled_caught
+        if late:
             end = await self._killed(process, turn)
         elif turn.status is None:
             end = await self._over(process)
+        else:
+            end = Exit(exit_code=turn.status)
         return RunResult(
-            exit_code=turn.status if end is None else end.exit_code,
-            signal=None if end is None else end.signal,
+            exit_code=end.exit_code,
+            signal=end.signal,
             output=turn.output.captured(),
             errors=turn.errors.captured(),
-            timed_out=timed_out,
+            timed_out=late,
             duration=time.monotonic() - started,
         )
 
@@ -155,7 +154,7 @@ class Shell:
         with anyio.CancelScope(shield=True):
             await process.kill()
             await turn.rest()
-            return await process.wait()
+        return await process.wait()
 
     async def _over(self, process: Process) -> Exit:
         self._process = None

@@ -27,16 +27,14 @@ if TYPE_CHECKING:
 _PIECE = 1 << 18
 
 
-async def upload(
-    perform: Perform, local: str | os.PathLike[str], remote: str
-) -> None:
+async def upload(perform: Perform, local: str | os.PathLike[str], remote: str) -> None:
     """Copy a host file or directory into the workspace.
 
     Raises:
         PathMissingError: There is nothing at `local`.
         NotRegularFileError: It is neither a file nor a directory.
     """
-    path = os.fspath(local)
+    path: str = os.fspath(local)
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -69,7 +67,7 @@ async def download(
         PathNotDirectoryError: A directory is to go where a file is.
         ArchiveError: The sandbox sent what may not come to the host.
     """
-    path = os.path.abspath(os.fspath(local))
+    path: str = os.path.abspath(os.fspath(local))
     entry = (await perform(Scan(path=remote, depth=0))).entries[0]
     if not entry.is_directory:
         await _download_file(perform, remote, path, entry.mode)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -45,6 +44,9 @@ def _fill_standard_descriptors() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        # Here and not above: the other commands need none of it.
+        from importlib.metadata import version  # noqa: PLC0415
+
         typer.echo(f"isobox {version('isobox')}")
         raise typer.Exit
 

@@ -29,6 +29,7 @@ _PROGRAM = ".hostile.py"
 _PATIENCE = 20.0  # seconds for one attempt
 _FLOOD = 2.0  # seconds of output without end
 _MiB = 1024 * 1024
+_MEMORY = 512 * _MiB  # of one process
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ async def make(attempt: Attempt, stage: Stage, workspace: WorkspaceBase) -> Outc
         ["python3", "-B", _PROGRAM, attempt.name, facts],
         timeout=attempt.patience,
         output_limit=_MiB,
+        limits={"as": _MEMORY},
     )
     scene = Scene(
         stage, workspace, result, time.monotonic() - started, _resident() - before
@@ -106,16 +108,17 @@ async def make(attempt: Attempt, stage: Stage, workspace: WorkspaceBase) -> Outc
     return Outcome(attempt.title, f"{attempt.barrier} ({_end(result)})", held=True)
 
 
-def left_behind(stage: Stage) -> Outcome:
-    """Look, once the workspace is closed, for what still runs."""
+def after_closing(outcome: Outcome, stage: Stage) -> Outcome:
+    """Look, once the workspace is closed, for what `LEAVE_BEHIND` left."""
     harm = stage.survivors()
     stage.put_down()
-    stopped_by = harm or "they die with the sandbox's first process"
-    return Outcome("live on after the workspace closed", stopped_by, held=harm is None)
+    if harm is not None:
+        return Outcome(outcome.title, harm, held=False)
+    return outcome
 
 
 async def _harm(attempt: Attempt, scene: Scene) -> str | None:
-    said = scene.result.stdout.strip().rpartition("\n")[2]
+    said = _last_line(scene.result)
     if said.startswith("GOT"):
         return f"it says: {said}"
     # A program that did not run was not stopped by anything.
@@ -138,12 +141,16 @@ def _ended_by_force(result: RunResult) -> bool:
 
 
 def _end(result: RunResult) -> str:
+    last = _last_line(result)
+    if last.startswith("STOPPED "):
+        return printable(last.removeprefix("STOPPED ")[:60])
     if result.timed_out:
-        return f"ended after {result.duration:.1f} s"
-    if result.signal is not None:
-        return result.signal
-    last = result.stdout.strip().rpartition("\n")[2]
-    return printable(last.removeprefix("STOPPED ")[:60])
+        return f"ended at {result.duration:.1f} s"
+    return result.signal or "ended by force"
+
+
+def _last_line(result: RunResult) -> str:
+    return result.stdout.strip().rpartition("\n")[2]
 
 
 def _resident() -> int:
@@ -229,76 +236,76 @@ async def _fifo_waited_on(scene: Scene) -> str | None:
 ATTEMPTS = (
     Attempt(
         "read_secret",
-        "read a secret file of the host",
-        "the host's files are not in its root",
+        "read a host secret",
+        "not in its root",
         _only_what_was_said,
     ),
     Attempt(
         "read_home",
         "read a secret in the user's home",
-        "the home inside is a private one",
+        "a home of its own",
         _only_what_was_said,
         needs="home_secret",
     ),
     Attempt(
         "read_environments",
-        "read the environment of host processes",
-        "a process namespace of its own",
+        "read host processes' environment",
+        "own processes only",
         _only_what_was_said,
     ),
     Attempt(
         "read_own_environment",
-        "find isobox's environment in its own",
-        "nothing of it is passed on",
+        "find isobox's own environment",
+        "none is passed on",
         _only_what_was_said,
     ),
     Attempt(
         "write_outside",
-        "change a file outside the workspace",
-        "the host's files are not in its root",
+        "change a file outside",
+        "not in its root",
         _changed,
     ),
     Attempt(
         "write_system",
-        "put a program into /usr, /etc, /",
-        "mounted read-only",
+        "write into /usr, /etc, /",
+        "read-only",
         _made_in_system,
     ),
     Attempt(
         "reach_internet",
         "reach the internet",
-        "a network namespace without a way out",
+        "no route out",
         _only_what_was_said,
     ),
     Attempt(
         "reach_metadata",
         "reach a cloud's metadata service",
-        "a network namespace without a way out",
+        "no route out",
         _only_what_was_said,
     ),
     Attempt(
         "reach_loopback",
-        "reach a server on the host's loopback",
-        "its loopback is its own",
+        "reach the host's loopback",
+        "own loopback",
         _reached("loopback_port"),
     ),
     Attempt(
         "reach_host_address",
         "reach the host by its address",
-        "a network namespace without a way out",
+        "no route out",
         _reached("host_address"),
         needs="host_address",
     ),
     Attempt(
         "reach_socket_files",
-        "reach docker and other socket files",
-        "the host's files are not in its root",
+        "reach Docker's and other sockets",
+        "not in its root",
         _reached("socket_file"),
     ),
     Attempt(
         "reach_abstract_socket",
-        "reach an abstract socket of the host",
-        "abstract names belong to the namespace",
+        "reach the host's abstract sockets",
+        "own namespace",
         _reached("abstract_socket"),
     ),
     Attempt(
@@ -309,26 +316,26 @@ ATTEMPTS = (
     ),
     Attempt(
         "kill_host_process",
-        "kill a host process, then all it can",
-        "a process namespace of its own",
+        "kill a host process, and all it can",
+        "own processes only",
         _bystander_harmed,
     ),
     Attempt(
         "attack_guest",
-        "trace or rewrite the sandbox's first process",
-        "it is not dumpable",
+        "take over the sandbox's pid 1",
+        "not dumpable",
         _only_what_was_said,
     ),
     Attempt(
         "mount_something",
-        "mount, or make a user namespace",
-        "no capabilities, and none to be had",
+        "mount, or get a user namespace",
+        "no capabilities",
         _mounted,
     ),
     Attempt(
         "change_kernel_setting",
         "change a kernel setting",
-        "no capabilities over the host's kernel",
+        "no capabilities",
         _only_what_was_said,
     ),
     Attempt(
@@ -339,8 +346,8 @@ ATTEMPTS = (
     ),
     Attempt(
         "plant_set_user_id",
-        "hand the host a set-user-id program",
-        "set-id bits do not reach the host",
+        "hand the host a set-user-id file",
+        "set-id bits stay inside",
         _set_user_id_taken,
     ),
     Attempt(
@@ -352,50 +359,52 @@ ATTEMPTS = (
     Attempt(
         "fork_bomb",
         "fork without end",
-        "a limit on processes",
+        "process limit",
         _only_what_was_said,
     ),
     Attempt(
         "fill_memory",
         "fill the memory",
-        "a limit on memory",
+        "memory limit",
         _only_what_was_said,
     ),
     Attempt(
         "fill_temporary",
-        "fill the disk by way of /tmp, /dev, home",
-        "they are small, or not to be written",
+        "fill /tmp, /dev, /run, home",
+        "sized or read-only",
         _only_what_was_said,
     ),
     Attempt(
         "fill_workspace",
         "write a file without end",
-        "a limit on the size of a file",
+        "file size limit",
         _only_what_was_said,
     ),
     Attempt(
         "flood_output",
         "drown the host in output",
-        "bounded buffers, and a timeout",
+        "bounded buffers",
         _flooded,
         patience=_FLOOD,
     ),
     Attempt(
         "plant_links",
-        "plant links and have the host follow them",
-        "the host never opens its paths",
+        "have the host follow planted links",
+        "the host opens none",
         _links_followed,
     ),
     Attempt(
         "plant_fifo",
-        "plant a FIFO and have the host hang on it",
+        "have the host hang on a FIFO",
         "regular files only",
         _fifo_waited_on,
     ),
-    Attempt(
-        "leave_behind",
-        "leave a process in the background",
-        "it stays inside",
-        _only_what_was_said,
-    ),
+)
+
+#: Whether it was held is seen when the workspace has closed.
+LEAVE_BEHIND = Attempt(
+    "leave_behind",
+    "leave a process behind",
+    "dies with pid 1",
+    _only_what_was_said,
 )

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _LIMITS = Limits(
     timeout=120,
     processes=128,
-    memory=512 * MiB,
-    file_size=64 * MiB,
+    file_size=128 * MiB,
     tmp=64 * MiB,
 )
 
@@ -92,7 +91,8 @@ class _Demo:
             diff = await self._edit(chosen, workspace)
             after = await self._test(chosen, workspace)
             outcomes = await self._attack(workspace)
-        outcomes.append(attempts.left_behind(self._stage))
+            last = await attempts.make(attempts.LEAVE_BEHIND, self._stage, workspace)
+        outcomes.append(self._told(attempts.after_closing(last, self._stage)))
         self._conclude(outcomes)
         return Report(
             project=chosen, before=before, diff=diff, after=after, outcomes=outcomes
@@ -128,14 +128,17 @@ class _Demo:
         await attempts.bring(workspace)
         facts = self._stage.facts
         chosen = [each for each in attempts.ATTEMPTS if each.needs in (None, *facts)]
-        self._tell(f"A hostile program makes {len(chosen)} attempts:")
+        self._tell(f"A hostile program makes {len(chosen) + 1} attempts:")
         outcomes: list[Outcome] = []
         for attempt in chosen:
             with self._console.status(attempt.title):
                 outcome = await attempts.make(attempt, self._stage, workspace)
-            self._tell(f"  {'held' if outcome.held else 'FAILED'}: {outcome.title}")
-            outcomes.append(outcome)
+            outcomes.append(self._told(outcome))
         return outcomes
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        self._tell(f"  {'held' if outcome.held else 'FAILED'}: {outcome.title}")
+        return outcome
 
     def _conclude(self, outcomes: list[Outcome]) -> None:
         table = Table(title="What a hostile program attempted")

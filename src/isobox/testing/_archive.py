@@ -26,13 +26,13 @@ _TYPES: dict[Kind, bytes] = {
 def packed(tree: Tree, path: str, node: Node) -> bytes:
     """Return a node and what is below it as a tar."""
     buffer = io.BytesIO()
-    above = path.rsplit("/", 1)[0]
+    first = "." if node.kind == "directory" else path.rsplit("/", 1)[-1]
     with tarfile.open(
         fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, errors=PATH_ERRORS
     ) as archive:
         for name, child in [(path, node), *tree.below(path, node)]:
             if child.kind in _TYPES:
-                relative = name.removeprefix(above).lstrip("/")
+                relative = first + name.removeprefix(path)
                 archive.addfile(_member(relative, child), io.BytesIO(child.data))
     return buffer.getvalue()
 

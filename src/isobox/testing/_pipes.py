@@ -129,7 +129,6 @@ class Capture:
 
     async def put(self, data: bytes) -> None:
         """Take all of `data`."""
-        await anyio.lowlevel.checkpoint()
         self._total += len(data)
         room = max(self._head_limit - len(self._head), 0)
         self._head += data[:room]
@@ -137,6 +136,7 @@ class Capture:
         spare = len(self._tail) - self._limit // 2
         if spare > 0:
             del self._tail[:spare]
+        await anyio.lowlevel.checkpoint()
 
     def end(self) -> None:
         """Nothing is held open."""

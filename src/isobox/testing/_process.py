@@ -65,9 +65,7 @@ class MemoryProcess(Process):
         self._main = asyncio.create_task(self._run(main))
         self._life = asyncio.create_task(self._supervise())
 
-    async def _run(
-        self, main: Callable[[Pipe, Output, Output], Awaitable[int]]
-    ) -> int:
+    async def _run(self, main: Callable[[Pipe, Output, Output], Awaitable[int]]) -> int:
         out, err = self._output(0, self.stdout), self._output(1, self.stderr)
         try:
             return await main(self._stdin, out, err)

@@ -50,7 +50,6 @@ class Call:
         return 1
 
 
-
 async def _true(call: Call) -> int:
     del call
     return 0
@@ -68,9 +67,7 @@ async def _echo(call: Call) -> int:
 
 async def _printf(call: Call) -> int:
     shape, values = encoded(call.args[0]), [encoded(part) for part in call.args[1:]]
-    shape = re.sub(
-        rb"\\([0-7]{1,3}|n|t|r|\\)", lambda found: _escape(found[1]), shape
-    )
+    shape = re.sub(rb"\\([0-7]{1,3}|n|t|r|\\)", lambda found: _escape(found[1]), shape)
     rounds = max(1, -(-len(values) // max(1, shape.count(b"%s"))))
     left = iter(values)
     for _ in range(rounds if b"%s" in shape else 1):

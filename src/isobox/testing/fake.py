@@ -11,10 +11,10 @@ import hashlib
 import re
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import anyio
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from isobox._core.paths import within
 from isobox._workspace.base import WorkspaceBase

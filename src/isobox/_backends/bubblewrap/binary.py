@@ -92,8 +92,10 @@ _DIAGNOSES = (
     (
         "No permissions to create",
         "user namespaces are blocked, as in a default Docker container",
-        "docker run --security-opt seccomp=unconfined "
-        "--security-opt systempaths=unconfined ...",
+        (
+            "docker run --security-opt seccomp=unconfined "
+            "--security-opt systempaths=unconfined ..."
+        ),
     ),
     (
         "Creating new namespace failed",

@@ -229,5 +229,3 @@ def _rlimits(limits: Limits) -> dict[str, int]:
         "core": 0,
     }
     return {name: value for name, value in wanted.items() if value is not None}
-
-

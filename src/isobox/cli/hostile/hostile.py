@@ -79,6 +79,10 @@ def connect(family: int, address: Any) -> None:
         link.connect(address)
 
 
+def tell(outcome: str) -> None:
+    print(f"\n{outcome}", flush=True)
+
+
 def read_secret(facts: Facts) -> None:
     each([lambda: show(facts["secret"])])
 
@@ -93,7 +97,7 @@ def read_environments(_: Facts) -> None:
     for path in others:
         with contextlib.suppress(OSError):
             show(path)
-    raise StoppedError(f"{len(others)} processes in sight")
+    raise StoppedError(f"{len(others)} in sight")
 
 
 def read_own_environment(_: Facts) -> None:
@@ -101,7 +105,7 @@ def read_own_environment(_: Facts) -> None:
         with contextlib.suppress(OSError):
             show(path)
     print(dict(os.environ))
-    raise StoppedError(f"{len(os.environ)} variables in sight")
+    raise StoppedError(f"{len(os.environ)} variables")
 
 
 def write_outside(facts: Facts) -> None:
@@ -158,13 +162,13 @@ def reach_abstract_socket(facts: Facts) -> None:
 def kill_host_process(facts: Facts) -> None:
     try:
         os.kill(facts["bystander"], signal.SIGKILL)
-    except ProcessLookupError as error:
-        # The host's processes do not exist here, so this spares them too.
-        with contextlib.suppress(OSError):
-            os.kill(-1, signal.SIGKILL)
-        raise StoppedError("ESRCH") from error
     except OSError as error:
-        raise StoppedError(errno.errorcode[error.errno or 0]) from error
+        reason = errno.errorcode[error.errno or 0]
+        if error.errno == errno.ESRCH:
+            # The host's processes do not exist here, so this spares them.
+            tell(f"STOPPED {reason}")
+            os.kill(-1, signal.SIGKILL)
+        raise StoppedError(reason) from error
 
 
 def attack_guest(_: Facts) -> None:
@@ -240,7 +244,7 @@ def plant_set_user_id(facts: Facts) -> None:
         os.chmod(path, 0o6755)
     except OSError as error:
         raise StoppedError(errno.errorcode[error.errno or 0]) from error
-    raise StoppedError("planted, for the host to take")
+    raise StoppedError("planted")
 
 
 def fork_bomb(_: Facts) -> None:
@@ -289,7 +293,7 @@ def fill_memory(_: Facts) -> None:
 
 
 def raise_limits(_: Facts) -> None:
-    kinds = [resource.RLIMIT_NPROC, resource.RLIMIT_AS, resource.RLIMIT_FSIZE]
+    kinds = [resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE]
     each([lambda kind=kind: raise_limit(kind) for kind in kinds])  # type: ignore[misc]
 
 
@@ -322,7 +326,7 @@ def leave_behind(facts: Facts) -> None:
             os.execv("/bin/sh", ["sh", "-c", "sleep 600; :", facts["marker"]])
         os._exit(0)
     os.wait()
-    raise StoppedError("it runs, until the workspace closes")
+    raise StoppedError("until the close")
 
 
 def plant_links(facts: Facts) -> None:
@@ -334,13 +338,13 @@ def plant_links(facts: Facts) -> None:
     }.items():
         with contextlib.suppress(FileExistsError):
             os.symlink(target, name)
-    raise StoppedError("planted, for the host to follow")
+    raise StoppedError("planted")
 
 
 def plant_fifo(_: Facts) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkfifo("notes.txt")
-    raise StoppedError("planted, for the host to wait on")
+    raise StoppedError("planted")
 
 
 def main() -> None:
@@ -350,9 +354,9 @@ def main() -> None:
     try:
         attempt(json.loads(sys.argv[2]))
     except StoppedError as stopped:
-        print(f"\nSTOPPED {stopped}")
+        tell(f"STOPPED {stopped}")
     else:
-        print(f"\nGOT it after {time.monotonic() - started:.1f} s")
+        tell(f"GOT it after {time.monotonic() - started:.1f} s")
 
 
 if __name__ == "__main__":

@@ -314,7 +314,7 @@ class CommandsContract(Contract):
 
     # -- standard input ---------------------------------------------------------------
 
-    async def test_stdin_is_at_its_end(self, workspace: WorkspaceBase) -> None:
+    async def test_stdin_is_at_its_end_of_run(self, workspace: WorkspaceBase) -> None:
         with anyio.fail_after(SOON):
             result = await workspace.run(["cat"])
         assert (result.exit_code, result.stdout) == (0, "")

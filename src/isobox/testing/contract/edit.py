@@ -104,7 +104,9 @@ class EditContract(Contract):
         await workspace.edit("file", "one", "grüße")
         assert await workspace.read_bytes("file") == b"\xff\x00gr\xc3\xbc\xc3\x9fe\xfe"
 
-    async def test_a_program_stays_executable(self, workspace: WorkspaceBase) -> None:
+    async def test_a_program_stays_executable_to_edit(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.write("tool", "#!/bin/echo one\n", mode=0o755)
         assert (await workspace.edit("tool", "one", "two")).entry.mode == 0o755
 
@@ -122,7 +124,7 @@ class EditContract(Contract):
         await workspace.edit("file", "one", "two", if_match=old.digest)
         assert await workspace.read_text("file") == "two"
 
-    async def test_if_match_protects_another_content(
+    async def test_if_match_protects_another_content_to_edit(
         self, workspace: WorkspaceBase
     ) -> None:
         old = await workspace.write("file", "one")
@@ -131,17 +133,21 @@ class EditContract(Contract):
             await workspace.edit("file", "one", "two", if_match=old.digest)
         assert await workspace.read_text("file") == "one more"
 
-    async def test_a_missing_file_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_missing_file_is_an_error_to_edit(
+        self, workspace: WorkspaceBase
+    ) -> None:
         with pytest.raises(PathMissingError):
             await workspace.edit("missing", "a", "b")
         assert await names(workspace) == []
 
-    async def test_a_directory_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_directory_is_an_error_to_edit(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.run(["mkdir", "directory"], check=True)
         with pytest.raises(PathIsDirectoryError):
             await workspace.edit("directory", "a", "b")
 
-    async def test_a_fifo_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_fifo_is_an_error_to_edit(self, workspace: WorkspaceBase) -> None:
         await workspace.run(["mkfifo", "fifo"], check=True)
         with anyio.fail_after(SOON), pytest.raises(NotRegularFileError):
             await workspace.edit("fifo", "a", "b")

@@ -96,7 +96,9 @@ class FilesReadContract(Contract):
         with pytest.raises(InvalidArgumentError, match="length"):
             await workspace.read_bytes("file", length=-1)
 
-    async def test_a_missing_file_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_missing_file_is_an_error_to_read(
+        self, workspace: WorkspaceBase
+    ) -> None:
         with pytest.raises(PathMissingError) as caught:
             await workspace.read_bytes("missing")
         assert isinstance(caught.value, FileNotFoundError)
@@ -110,16 +112,18 @@ class FilesReadContract(Contract):
         with pytest.raises(PathMissingError):
             await workspace.read_bytes("missing/file")
 
-    async def test_a_directory_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_directory_is_an_error_to_read(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.run(["mkdir", "directory"], check=True)
         with pytest.raises(PathIsDirectoryError):
             await workspace.read_bytes("directory")
 
-    async def test_the_root_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_the_root_is_an_error_to_read(self, workspace: WorkspaceBase) -> None:
         with pytest.raises(PathIsDirectoryError):
             await workspace.read_bytes(".")
 
-    async def test_a_file_on_the_way_is_an_error(
+    async def test_a_file_on_the_way_is_an_error_to_read(
         self, workspace: WorkspaceBase
     ) -> None:
         await workspace.write("file", b"x")

@@ -136,7 +136,9 @@ class FilesWriteContract(Contract):
         await workspace.write("file", b"old", mode=0o640)
         assert (await workspace.write("file", b"new")).mode == 0o640
 
-    async def test_a_program_stays_executable(self, workspace: WorkspaceBase) -> None:
+    async def test_a_program_stays_executable_to_write(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.write("tool", "#!/bin/echo one\n", mode=0o755)
         await workspace.write("tool", "#!/bin/echo two\n")
         assert (await workspace.stat("tool")).mode == 0o755
@@ -202,16 +204,20 @@ class FilesWriteContract(Contract):
 
     # -- refusals -----------------------------------------------------------------------
 
-    async def test_a_directory_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_directory_is_an_error_to_write(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.run(["mkdir", "directory"], check=True)
         with pytest.raises(PathIsDirectoryError):
             await workspace.write("directory", b"x")
 
-    async def test_the_root_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_the_root_is_an_error_to_write(
+        self, workspace: WorkspaceBase
+    ) -> None:
         with pytest.raises(PathIsDirectoryError):
             await workspace.write(".", b"x")
 
-    async def test_a_file_on_the_way_is_an_error(
+    async def test_a_file_on_the_way_is_an_error_to_write(
         self, workspace: WorkspaceBase
     ) -> None:
         await workspace.write("file", b"x")
@@ -219,7 +225,7 @@ class FilesWriteContract(Contract):
             await workspace.write("file/below", b"x")
         assert await workspace.read_bytes("file") == b"x"
 
-    async def test_a_fifo_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_fifo_is_an_error_to_write(self, workspace: WorkspaceBase) -> None:
         await workspace.run(["mkfifo", "fifo"], check=True)
         with anyio.fail_after(SOON), pytest.raises(NotRegularFileError):
             await workspace.write("fifo", b"x")
@@ -265,7 +271,7 @@ class FilesWriteContract(Contract):
         await workspace.write("file", b"new", if_match=old.digest)
         assert await workspace.read_bytes("file") == b"new"
 
-    async def test_if_match_protects_another_content(
+    async def test_if_match_protects_another_content_to_write(
         self, workspace: WorkspaceBase
     ) -> None:
         await workspace.write("file", b"other")

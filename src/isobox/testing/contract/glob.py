@@ -78,18 +78,22 @@ class GlobContract(Contract):
         await workspace.write("two\nlines.py", b"")
         assert await _found(workspace, "*.py") == ["two\nlines.py"]
 
-    async def test_a_missing_path_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_missing_path_is_an_error_to_glob(
+        self, workspace: WorkspaceBase
+    ) -> None:
         with pytest.raises(PathMissingError):
             await workspace.glob("*", path="missing")
 
-    async def test_a_limit_cuts(self, workspace: WorkspaceBase) -> None:
+    async def test_a_limit_cuts_to_glob(self, workspace: WorkspaceBase) -> None:
         for name in _FILES:
             await workspace.write(name, b"")
         listing = await workspace.glob("**/*.py", limit=2)
         assert len(listing.entries) == 2
         assert listing.truncated
 
-    async def test_a_circle_of_links_ends(self, workspace: WorkspaceBase) -> None:
+    async def test_a_circle_of_links_ends_to_glob(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.write("directory/file.py", b"")
         await workspace.run(["ln", "-s", "..", "directory/up"], check=True)
         with anyio.fail_after(SOON):

@@ -93,13 +93,13 @@ class GrepContract(Contract):
         below = [m.path.removeprefix(f"{workspace.root}/") for m in found.matches]
         assert below == ["a.py", "d/c.py"]
 
-    async def test_a_limit_cuts(self, workspace: WorkspaceBase) -> None:
+    async def test_a_limit_cuts_to_grep(self, workspace: WorkspaceBase) -> None:
         await workspace.write("file", "needle\n" * 100)
         found = await workspace.grep("needle", limit=10)
         assert len(found.matches) == 10
         assert found.truncated
 
-    async def test_a_limit_that_is_just_enough_does_not_cut(
+    async def test_a_limit_that_is_just_enough_does_not_cut_to_grep(
         self, workspace: WorkspaceBase
     ) -> None:
         await workspace.write("file", "needle\n" * 10)
@@ -130,7 +130,9 @@ class GrepContract(Contract):
         with pytest.raises(InvalidArgumentError):
             await workspace.grep("(")
 
-    async def test_a_missing_path_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_missing_path_is_an_error_to_grep(
+        self, workspace: WorkspaceBase
+    ) -> None:
         with pytest.raises(PathMissingError):
             await workspace.grep("needle", path="missing")
 

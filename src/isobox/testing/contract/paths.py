@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _ODD = {
     "newline": "two\nlines",
-    "quotes": "it's \"quoted\" `here`",
+    "quotes": 'it\'s "quoted" `here`',
     "leading_dash": "-rf",
     "double_dash": "--",
     "255_bytes": "x" * 255,

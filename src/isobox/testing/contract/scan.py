@@ -81,7 +81,9 @@ class ScanContract(Contract):
         await workspace.write(".hidden", b"")
         assert await names(workspace) == [".hidden"]
 
-    async def test_a_missing_path_is_an_error(self, workspace: WorkspaceBase) -> None:
+    async def test_a_missing_path_is_an_error_to_scan(
+        self, workspace: WorkspaceBase
+    ) -> None:
         with pytest.raises(PathMissingError):
             await workspace.scan("missing")
 
@@ -90,14 +92,14 @@ class ScanContract(Contract):
         with pytest.raises(PathNotDirectoryError):
             await workspace.scan("file")
 
-    async def test_a_limit_cuts(self, workspace: WorkspaceBase) -> None:
+    async def test_a_limit_cuts_to_scan(self, workspace: WorkspaceBase) -> None:
         for number in range(10):
             await workspace.write(f"f{number}", b"")
         listing = await workspace.scan(limit=4)
         assert len(listing.entries) == 4
         assert listing.truncated
 
-    async def test_a_limit_that_is_just_enough_does_not_cut(
+    async def test_a_limit_that_is_just_enough_does_not_cut_to_scan(
         self, workspace: WorkspaceBase
     ) -> None:
         for number in range(10):
@@ -148,7 +150,9 @@ class ScanContract(Contract):
         await workspace.run(["ln", "-s", "directory", "link"], check=True)
         assert await names(workspace, "link") == ["file"]
 
-    async def test_a_circle_of_links_ends(self, workspace: WorkspaceBase) -> None:
+    async def test_a_circle_of_links_ends_to_scan(
+        self, workspace: WorkspaceBase
+    ) -> None:
         await workspace.run(["mkdir", "directory"], check=True)
         await workspace.run(["ln", "-s", "..", "directory/up"], check=True)
         with anyio.fail_after(SOON):

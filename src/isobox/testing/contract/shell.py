@@ -114,7 +114,9 @@ class ShellContract(Contract):
             assert (await shell.run("")).exit_code == 0
 
     @_shell
-    async def test_stdin_is_at_its_end(self, workspace: WorkspaceBase) -> None:
+    async def test_stdin_is_at_its_end_in_a_shell(
+        self, workspace: WorkspaceBase
+    ) -> None:
         shell = workspace.shell()
         with anyio.fail_after(SOON):
             assert (await shell.run("cat; read x; echo end")).stdout == "end\n"
@@ -200,7 +202,7 @@ class ShellContract(Contract):
         assert sorted(outputs) == [f"{n}\n{n}\n" for n in range(10)]
 
     @_shell
-    async def test_a_background_child_delays_nothing(
+    async def test_a_background_child_delays_nothing_in_a_shell(
         self, workspace: WorkspaceBase
     ) -> None:
         with anyio.fail_after(SOON):

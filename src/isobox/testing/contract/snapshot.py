@@ -74,6 +74,20 @@ class SnapshotContract(Contract):
         assert (await workspace.stat("empty")).is_directory
 
     @_snapshot
+    async def test_restore_keeps_links_that_lead_anywhere(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        targets = {"absolute": "/usr/bin/env", "up": "../x", "dangling": "nowhere"}
+        for name, target in targets.items():
+            await workspace.run(["ln", "-s", target, name], check=True)
+        saved = await workspace.snapshot()
+        for name in targets:
+            await workspace.remove(name)
+        await workspace.restore(saved)
+        for name, target in targets.items():
+            assert (await workspace.stat(name, follow=False)).target == target
+
+    @_snapshot
     async def test_restore_keeps_odd_names(self, workspace: WorkspaceBase) -> None:
         odd = ["-rf", "two\nlines", _NOT_UTF8]
         for name in odd:
@@ -168,6 +182,16 @@ class SnapshotContract(Contract):
             await workspace.write("file", b"z")
             assert await twin.read_bytes("file") == b"y"
         assert await names(workspace) == ["file"]
+
+    async def test_a_fork_has_links_that_lead_anywhere(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        targets = {"absolute": "/usr/bin/env", "up": "../x", "dangling": "nowhere"}
+        for name, target in targets.items():
+            await workspace.run(["ln", "-s", target, name], check=True)
+        async with await workspace.fork() as twin:
+            for name, target in targets.items():
+                assert (await twin.stat(name, follow=False)).target == target
 
     async def test_a_fork_has_an_id_of_its_own(self, workspace: WorkspaceBase) -> None:
         async with await workspace.fork() as twin:

@@ -197,7 +197,9 @@ class StreamsContract(Contract):
 
     @pytest.mark.requires("posix_shell")
     async def test_a_signal_can_be_handled(self, workspace: WorkspaceBase) -> None:
-        script = "trap 'echo caught; exit 7' USR1; echo ready; while :; do sleep 0.05; done"
+        script = (
+            "trap 'echo caught; exit 7' USR1; echo ready; while :; do sleep 0.05; done"
+        )
         async with await workspace.start(script) as process:
             await _until(process.stdout, b"ready\n")
             await process.signal(10)

@@ -204,7 +204,7 @@ class TimeoutsContract(Contract):
     # -- background ---------------------------------------------------------------------
 
     @pytest.mark.requires("posix_shell")
-    async def test_a_background_child_delays_nothing(
+    async def test_a_background_child_delays_nothing_of_run(
         self, workspace: WorkspaceBase
     ) -> None:
         with anyio.fail_after(SOON):
