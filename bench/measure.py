@@ -97,11 +97,7 @@ class Footprint:
 
 
 def footprint(pids: Iterable[int]) -> Footprint:
-    """Return the memory of these processes together.
-
-    Raises:
-        PermissionError: One protects itself from this user; root may look.
-    """
+    """Return the memory of these processes together."""
     rollups = [_rollup(pid) for pid in pids]
     return Footprint(
         pss=sum(rollup["Pss"] for rollup in rollups),

@@ -307,18 +307,17 @@ async def many() -> list[Line]:
 
 
 def _memory(host_growth: int) -> Line:
-    try:
-        used = footprint(descendants())
-    except PermissionError:
-        found, met = "not for this user to see: run as root", None
-    else:
-        met = used.pss <= WORKSPACES * 10 * MiB
-        found = (
-            f"{_share(used.pss)} ({used.processes / WORKSPACES:g} processes, "
-            f"RSS {_share(used.rss)}, private {_share(used.private)}; "
-            f"+ {_share(host_growth)} in the host process)"
-        )
-    return Line("memory of one idle workspace (PSS)", found, "", "", "≤ 10 MiB", met)
+    used = footprint(descendants())
+    return Line(
+        "memory of one idle workspace (PSS)",
+        f"{_share(used.pss)} ({used.processes / WORKSPACES:g} processes, "
+        f"RSS {_share(used.rss)}, private {_share(used.private)}; "
+        f"+ {host_growth / WORKSPACES / 1024:.0f} KiB in the host process)",
+        "",
+        "",
+        "≤ 10 MiB",
+        used.pss <= WORKSPACES * 10 * MiB,
+    )
 
 
 def _share(total: int) -> str:

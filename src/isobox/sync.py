@@ -82,6 +82,11 @@ def _wait(
             raise
 
 
+def _call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    with _loop as portal:
+        return portal.call(partial(function, *args, **kwargs))
+
+
 class ByteStream:
     """See `isobox.abc.ByteStream`; iterate over it, or `receive`."""
 
@@ -90,12 +95,15 @@ class ByteStream:
 
     def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
         """Call `hook` with facts about the end, in the event loop's thread."""
-        with _loop as portal:
-            portal.call(self._stream.on_end, hook)
+        _call(self._stream.on_end, hook)
 
     def receive(self) -> bytes:
         """Return the next piece, b"" at the end."""
         return _wait(self._stream.receive)
+
+    def receive_nowait(self) -> bytes:
+        """Return everything that has arrived, without waiting."""
+        return _call(self._stream.receive_nowait)
 
     def read(self) -> bytes:
         """Return everything up to the end."""
@@ -148,10 +156,14 @@ class Process:
         self.stdout = ByteStream(process.stdout)
         self.stderr = ByteStream(process.stderr)
 
+    @property
+    def report(self) -> ByteStream:
+        """Its descriptor 3, where that was asked for."""
+        return ByteStream(self._process.report)
+
     def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
         """Call `hook` with facts about the end, in the event loop's thread."""
-        with _loop as portal:
-            portal.call(self._process.on_end, hook)
+        _call(self._process.on_end, hook)
 
     def write(self, data: bytes) -> None:
         """Write all of `data` to its standard input."""
@@ -198,6 +210,11 @@ class Shell:
         self._shell = session
         self.session_id = session.session_id
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the next command starts a new shell."""
+        return self._shell.fresh
+
     def run(
         self,
         script: str,
@@ -216,12 +233,18 @@ class Shell:
         )
 
     def restart(self) -> None:
-        """Start afresh; see `isobox.Shell.restart`."""
+        """End the shell with all that it runs; the next command starts anew."""
         _wait(self._shell.restart)
 
     def close(self) -> None:
-        """End the shell; see `isobox.Shell.aclose`."""
+        """End the shell with all that it runs; safe to call again."""
         _wait(self._shell.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Forward:
@@ -244,6 +267,12 @@ class Forward:
     def close(self) -> None:
         """Stop to listen and end every connection; safe to call again."""
         _wait(self._forward.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class WorkspaceBase:

@@ -1,10 +1,8 @@
 """The contract over commands in namespaces of their own."""
 
-import os
-import signal
-
 from isobox import BubblewrapWorkspace
 from isobox.testing.contract import WorkspaceContract
+from isobox.testing.processes import kill_tree
 
 
 class TestBubblewrap(WorkspaceContract):
@@ -34,4 +32,4 @@ class TestBubblewrap(WorkspaceContract):
         return BubblewrapWorkspace(**options)
 
     async def kill(self, workspace):
-        os.kill(workspace._sandbox._child.pid, signal.SIGKILL)
+        await kill_tree(workspace._sandbox._child.pid)

@@ -1,10 +1,8 @@
 """The contract over commands as plain children of the host."""
 
-import os
-import signal
-
 from isobox import LocalWorkspace
 from isobox.testing.contract import WorkspaceContract
+from isobox.testing.processes import kill_tree
 
 
 class TestLocal(WorkspaceContract):
@@ -32,4 +30,4 @@ class TestLocal(WorkspaceContract):
         return LocalWorkspace(**options)
 
     async def kill(self, workspace):
-        os.kill(workspace._sandbox._child.pid, signal.SIGKILL)
+        await kill_tree(workspace._sandbox._child.pid)

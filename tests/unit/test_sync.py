@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import signal
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -268,3 +270,51 @@ class Starting:
     def put(self, record):
         if record.get("op") == "spawn":
             self._started.set()
+
+
+# -- behaviour, over real processes -------------------------------------------
+
+
+def test_shell_keeps_its_state(tmp_path):
+    with sync.LocalWorkspace(tmp_path) as ws:
+        with ws.shell() as shell:
+            assert shell.run("cd / && X=1").ok
+            assert shell.run("echo $X; pwd").stdout == "1\n/\n"
+            assert not shell.fresh
+            shell.restart()
+            assert shell.run("echo $X").stdout == "\n"
+        assert ws.run("echo $Y", session_id="other").ok
+
+
+def test_forward_carries_a_connection(tmp_path):
+    server = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "print(s.getsockname()[1], flush=True); c, _ = s.accept(); "
+        "c.sendall(c.recv(99).upper()); c.close()"
+    )
+    with (
+        sync.LocalWorkspace(tmp_path) as ws,
+        ws.start(["python3", "-c", server]) as process,
+        ws.forward(int(process.stdout.receive())) as opened,
+        socket.create_connection((opened.host, opened.port), timeout=10) as link,
+    ):
+        link.sendall(b"hello")
+        assert link.recv(99) == b"HELLO"
+
+
+def test_upload_and_download(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.write_text("x")
+    with sync.LocalWorkspace(inside) as ws:
+        ws.upload(outside, "copy")
+        ws.download("copy", tmp_path / "again")
+    assert (tmp_path / "again").read_text() == "x"
+
+
+def test_process_outlived_by_nothing(tmp_path):
+    with sync.LocalWorkspace(tmp_path) as ws:
+        process = ws.start(["sleep", "600"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+    process.close()

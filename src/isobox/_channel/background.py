@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -59,12 +59,13 @@ class collapsed:  # noqa: N801 - used like contextlib.suppress
 
     def __exit__(self, _kind: object, error: BaseException | None, _: object) -> None:
         """Raise the first error of a group of them."""
-        if isinstance(error, BaseExceptionGroup):
-            raise _first(error) from None
+        first = _first(error)
+        if first is not error and first is not None:
+            raise first from None
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _first(error: BaseException | None) -> BaseException | None:
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return _first(group.exceptions[0])
     return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isobox._guest import agent
 from isobox.errors import ProtocolError
@@ -89,4 +89,4 @@ def fields(payload: bytes) -> dict[str, object]:
         raise ProtocolError(f"the guest sent no message: {error}") from error
     if not isinstance(message, dict):
         raise ProtocolError("the guest sent a message that is no mapping")
-    return message
+    return cast("dict[str, object]", message)

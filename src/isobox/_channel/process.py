@@ -69,6 +69,7 @@ class GuestProcess(Process):
         self.stderr = Piped(self, agent.STDERR)
         self.report = Piped(self, agent.REPORT)
         self._op = op
+        self._no_more = False
         self._exit: asyncio.Future[Exit] = stream.channel.loop.create_future()
         self._exit.add_done_callback(_retrieved)
         self._begun: asyncio.Future[None] = stream.channel.loop.create_future()
@@ -143,9 +144,11 @@ class GuestProcess(Process):
 
     def _captured(self, fields: Fields, name: str, number: int) -> Captured:
         total, parts = fields.get(name + "_total", 0), fields.get(name, [b"", b""])
-        if not isinstance(total, int) or not isinstance(parts, list) or len(parts) != 2:
+        if not isinstance(total, int) or not isinstance(parts, list):
             raise ProtocolError("the guest sent no captured output")
-        head, tail = cast("list[object]", parts)
+        head, tail, *more = [*cast("list[object]", parts), None, None]
+        if len(more) != 2:
+            raise ProtocolError("the guest sent no head and tail")
         if isinstance(head, int) and isinstance(tail, int):
             head, tail = self._sent(number, head, tail)
         if not isinstance(head, bytes) or not isinstance(tail, bytes):
@@ -188,13 +191,19 @@ class GuestProcess(Process):
     async def write(self, data: bytes) -> None:
         if not self._op.stdin:
             raise InvalidArgumentError("standard input is not open; pass stdin=True")
+        self.stream.channel.check()
+        if self._no_more:
+            raise InvalidArgumentError("standard input has been closed")
         if self.stream.answered:
             raise BrokenPipeError("the command has ended")
         await self.stream.send(agent.STDIN, data)
+        self.stream.channel.check()
 
     @override
     async def write_eof(self) -> None:
-        if self._op.stdin:
+        if self._op.stdin and not self._no_more:
+            # On a terminal the end is a character, and more may follow it.
+            self._no_more = self._op.tty is None
             self.stream.end(agent.STDIN)
 
     @override

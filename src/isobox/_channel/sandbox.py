@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import anyio
 from typing_extensions import override
@@ -32,7 +32,7 @@ from isobox._guest import agent
 from isobox.errors import InvalidArgumentError, ProtocolError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from isobox._channel.channel import Channel
     from isobox._channel.stream import Fields, Stream
@@ -137,6 +137,7 @@ class ChannelSandbox(Sandbox):
             path=_bytes(op.path),
             body=op.body if small else None,
             mode=op.mode,
+            mtime_ns=op.mtime_ns,
             if_match=op.if_match,
             parents=op.parents,
         )
@@ -204,13 +205,14 @@ class ChannelSandbox(Sandbox):
         late = fields.get("late") is True
         found = tuple(unpack.matches(data, op.path, cut=late))
         files, skipped = fields.get("files"), fields.get("skipped")
+        known = isinstance(skipped, list)
         return Matches(
             found[: op.limit],
             files if isinstance(files, int) else 0,
             late or fields.get("truncated") is True,
             tuple(
                 item.decode("utf-8", PATH_ERRORS)
-                for item in (skipped if isinstance(skipped, list) else [])
+                for item in cast("list[object]", skipped if known else [])
                 if isinstance(item, bytes)
             ),
         )
@@ -260,7 +262,7 @@ class ChannelSandbox(Sandbox):
         stream.inbox(agent.BODY)
         connected = asyncio.Event()
         stream.on_event = lambda _: connected.set()
-        stream.on_answer(lambda *_: connected.set())
+        stream.on_answer(lambda _, __: connected.set())
         where = f"{op.host}:{op.port}"
         async with _settled(stream, op="dial", path=where):
             await connected.wait()
@@ -290,6 +292,7 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def restore(self, op: ops.Restore, /) -> None:
+        self.channel.check()
         name = op.snapshot.id
         known = self._store is not None and name in os.listdir(self._store)
         if self._store is None or not known:
@@ -333,7 +336,7 @@ _LARGEST_FOUND = 64 << 20
 
 
 @contextlib.asynccontextmanager
-async def _settled(stream: Stream, *, op: str, path: str) -> AsyncIterator[None]:
+async def _settled(stream: Stream, *, op: str, path: str) -> AsyncGenerator[None]:
     """Translate refusals; on the way out nothing of the operation goes on."""
     try:
         yield

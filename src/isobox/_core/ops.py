@@ -115,6 +115,7 @@ class Write(Op[Entry]):
         path: Absolute path inside the sandbox.
         body: The new content.
         mode: Permission bits; None keeps those of the file, 0o644 for a new one.
+        mtime_ns: Its time of change, nanoseconds since 1970; now if None.
         if_match: SHA-256 in hex of the content to replace; "" means that the
             file must not exist. None writes whatever is there.
         parents: Make missing directories above it.
@@ -125,6 +126,7 @@ class Write(Op[Entry]):
     path: str
     body: Body = field(repr=False)
     mode: int | None = None
+    mtime_ns: int | None = None
     if_match: str | None = None
     parents: bool = True
 
@@ -251,7 +253,8 @@ class Pull(Op[ByteStream]):
 class Push(Op[int]):
     """Unpack a tar stream into a directory; returns how many members it had.
 
-    Links that leave the directory, devices and set-id bits are refused.
+    Members that leave the directory or go through a link are refused, and so
+    are devices; set-id bits are dropped. A link may lead anywhere.
     """
 
     name: ClassVar[str] = "push"

@@ -1,3 +1,4 @@
+# pyright: basic
 """The guest: one program that runs inside a sandbox and serves its host.
 
 It speaks frames on one duplex socket, its standard input. Standard library
@@ -38,14 +39,12 @@ if TYPE_CHECKING:
         Callable,
         Dict,
         Generator,
-        Iterable,
         Iterator,
         List,
         Optional,
         Pattern,
         Set,
         Tuple,
-        Union,
     )
 
 VERSION = 1
@@ -76,6 +75,8 @@ _DRAIN = 0.1
 _LONGEST_ARGUMENT = 131072 - 1
 #: A script this long does not fit an argument and is passed in a file.
 _LONGEST_INLINE_SCRIPT = 100_000
+#: PATH_MAX: no call takes a longer path.
+_LONGEST_PATH = 4096
 #: Idle wardens that are kept.
 _SPARE_WARDENS = 4
 #: Rounds of killing after which descendants are stopped before they are killed.
@@ -415,7 +416,8 @@ class Warden:
             request, descriptors = self._receive()
             if request is None:
                 self._end()
-            self._run(request, descriptors)
+            else:
+                self._run(request, descriptors)
 
     def _end(self, *_: Any) -> None:
         for _round in range(100):
@@ -867,7 +869,7 @@ class Stepped(Job):
             except StopIteration as done:
                 self.finish(done.value)
                 return
-            except (OSError, Refused) as error:
+            except Exception as error:  # noqa: BLE001 - one operation, not the guest
                 self.fail(error)
                 return
             if piece:
@@ -943,20 +945,30 @@ class Sink:
         self.open = True
         self._pieces: List[bytes] = []
         self._held = 0
+        self._owed = 0
         self._last = False
         os.set_blocking(fd, False)
 
     def put(self, data: bytes) -> None:
         """Write, or keep until the descriptor takes it."""
-        self._held += len(data)
-        if self._held > WINDOW + PIECE:
+        self._owed += len(data)
+        if self._owed > WINDOW:
             raise EOFError  # the host does not keep to the window
+        self._add(data)
+
+    def _add(self, data: bytes) -> None:
         if not self.open:
-            self._held -= len(data)
-            self.job.grant(self.channel, len(data))
+            self._grant(len(data))
             return
+        self._held += len(data)
         self._pieces.append(data)
         self._write()
+
+    def _grant(self, amount: int) -> None:
+        granted = min(amount, self._owed)
+        self._owed -= granted
+        if granted:
+            self.job.grant(self.channel, granted)
 
     def end(self) -> None:
         """Close once all is written."""
@@ -982,7 +994,7 @@ class Sink:
             self.close()
         if written:
             self._held -= written
-            self.job.grant(self.channel, written)
+            self._grant(written)
         self._wait()
 
     def _wait(self) -> None:
@@ -1563,7 +1575,7 @@ class Terminal(Sink):
     """The input side of a terminal; its end is a character, not a hang-up."""
 
     def end(self) -> None:
-        self.put(b"\x04")
+        self._add(b"\x04")
 
 
 def _resize(terminal: int, columns: int, rows: int) -> None:
@@ -1638,7 +1650,14 @@ def read_file(path: bytes, offset: int, length: Optional[int]) -> Any:
 class Draft:
     """A file's next content, nameless until it replaces the old one."""
 
-    def __init__(self, path: bytes, *, parents: bool, mode: Optional[int]) -> None:
+    def __init__(
+        self,
+        path: bytes,
+        *,
+        parents: bool,
+        mode: Optional[int] = None,
+        mtime_ns: Optional[int] = None,
+    ) -> None:
         self.target = os.path.realpath(path)
         self.folder = os.path.dirname(self.target)
         if parents:
@@ -1649,6 +1668,7 @@ class Draft:
             if not os.access(self.target, os.W_OK):
                 raise OSError(errno.EACCES, "not writable")
         self._mode = mode
+        self._mtime_ns = mtime_ns
         self._name: Optional[bytes] = None
         self.fd = self._create()
 
@@ -1686,6 +1706,8 @@ class Draft:
             mode = 0o644 if old is None else old.st_mode
         # New content never inherits the right to run as somebody else.
         os.fchmod(self.fd, mode & 0o777)
+        if self._mtime_ns is not None:
+            os.utime(self.fd, ns=(self._mtime_ns, self._mtime_ns))
 
     def write(self, data: bytes) -> None:
         """Append to it."""
@@ -1740,7 +1762,10 @@ class Writing(Job):
     def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
         Job.__init__(self, guest, stream)
         self._draft: Optional[Draft] = Draft(
-            fields["path"], parents=fields["parents"], mode=fields.get("mode")
+            fields["path"],
+            parents=fields["parents"],
+            mode=fields.get("mode"),
+            mtime_ns=fields.get("mtime_ns"),
         )
         self._path: bytes = fields["path"]
         self._if_match: Optional[str] = fields.get("if_match")
@@ -1862,7 +1887,7 @@ def edit_file(path: bytes, pieces: List[Any], if_match: Optional[str]) -> Any:
             raise Refused("mismatch", "%d %d" % (number, found))
         content = content.replace(old, new)
         count += found
-    draft = Draft(target, parents=False, mode=None)
+    draft = Draft(target, parents=False)
     try:
         draft.write(content)
         if _stamp(os.stat(target)) != _stamp(before):
@@ -1977,30 +2002,88 @@ def remove_tree(path: bytes, recursive: bool) -> Any:
         return {}
     if not recursive:
         raise Refused("is_directory")
-    folders = [path]
-    todo = [path]
-    while todo:
-        folder = todo.pop()
-        _make_writable(folder)
-        with os.scandir(folder) as names:
-            for item in names:
-                if item.is_dir(follow_symlinks=False):
-                    todo.append(item.path)
-                    folders.append(item.path)
-                else:
-                    os.unlink(item.path)
-        yield None
-    for folder in reversed(folders):
-        os.rmdir(folder)
+    removal = Removal(path)
+    try:
+        while removal.step():
+            yield None
+    finally:
+        removal.close()
     return {}
 
 
-def _make_writable(folder: bytes) -> None:
+class Removal:
+    """Removes a tree of any depth; paths below it may be too long to name.
+
+    It holds one descriptor, of the directory that it stands in, and knows the
+    way back: the name and identity of each directory above.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        folder, name = os.path.split(os.path.abspath(path))
+        self._fd = os.open(folder, _FOLDER)
+        self._above: List[Tuple[bytes, Tuple[int, int]]] = []
+        self._below: List[List[bytes]] = [[name]]
+
+    def step(self) -> bool:
+        """Go one directory down or up; returns whether there is more to do."""
+        if self._below[-1]:
+            self._descend(self._below[-1].pop())
+            return True
+        if not self._above:
+            return False
+        self._ascend()
+        return True
+
+    def _descend(self, name: bytes) -> None:
+        here = _identity(self._fd)
+        _make_enterable(name, self._fd)
+        below = os.open(name, _FOLDER, dir_fd=self._fd)
+        os.close(self._fd)
+        self._fd = below
+        self._above.append((name, here))
+        self._below.append(self._emptied())
+
+    def _emptied(self) -> List[bytes]:
+        """Unlink what is no directory; returns the names of those that are."""
+        folders: List[bytes] = []
+        with os.scandir(self._fd) as names:
+            for item in names:
+                name = os.fsencode(item.name)
+                if item.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                else:
+                    os.unlink(name, dir_fd=self._fd)
+        return folders
+
+    def _ascend(self) -> None:
+        name, identity = self._above.pop()
+        self._below.pop()
+        above = os.open(b"..", _FOLDER, dir_fd=self._fd)
+        os.close(self._fd)
+        self._fd = above
+        if _identity(above) != identity:
+            raise OSError(errno.ENOENT, "moved while it was removed")
+        os.rmdir(name, dir_fd=above)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _identity(fd: int) -> Tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _make_enterable(name: bytes, fd: int) -> None:
     """Let a directory's owner empty it, as `rm -rf` by root would."""
-    mode = os.lstat(folder).st_mode
-    if mode & 0o700 != 0o700:
+    mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+    if mode & 0o700 != 0o700 and stat.S_ISDIR(mode):
         try:
-            os.chmod(folder, mode & 0o7777 | 0o700)
+            os.chmod(name, mode & 0o777 | 0o700, dir_fd=fd)
         except OSError:
             pass
 
@@ -2168,17 +2251,23 @@ def _searched(top: bytes, matches: Optional[Callable[[str], Any]]) -> Iterator[b
         yield top
         return
     base = len(top.rstrip(b"/")) + 1
-    todo = [top]
+    todo = [(top, True)]
     while todo:
-        folder = todo.pop()
-        below = sorted(_children(folder, top), key=lambda child: child[0])
-        for path, found in below:
-            if stat.S_ISREG(found.st_mode):
-                if matches is None or matches(os.fsdecode(path[base:])):
-                    yield path
-        todo.extend(
-            path for path, found in reversed(below) if stat.S_ISDIR(found.st_mode)
-        )
+        path, folder = todo.pop()
+        if folder:
+            todo.extend(reversed(_in_path_order(path, top)))
+        elif matches is None or matches(os.fsdecode(path[base:])):
+            yield path
+
+
+def _in_path_order(folder: bytes, top: bytes) -> List[Tuple[bytes, bool]]:
+    """Return a directory's files and directories as whole paths would sort."""
+    found = [
+        (path, stat.S_ISDIR(child.st_mode))
+        for path, child in _children(folder, top)
+        if stat.S_ISREG(child.st_mode) or stat.S_ISDIR(child.st_mode)
+    ]
+    return sorted(found, key=lambda each: each[0] + b"/" if each[1] else each[0])
 
 
 def _lines(path: bytes) -> Optional[List[str]]:
@@ -2197,7 +2286,7 @@ def _lines(path: bytes) -> Optional[List[str]]:
     lines = b"".join(pieces).decode("utf-8", "replace").split("\n")
     if lines and not lines[-1]:
         del lines[-1]
-    return lines
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
 def _found(
@@ -2217,7 +2306,7 @@ def _found(
 
 
 def _clipped(text: str) -> bytes:
-    return text.rstrip("\r")[:_LONGEST_LINE].encode("utf-8", "replace")
+    return text[:_LONGEST_LINE].encode("utf-8", "replace")
 
 
 def pull_tree(path: bytes, writer: int) -> Dict[str, Any]:
@@ -2309,7 +2398,7 @@ def _unpack(archive: Any, member: Any, root: str, target: str) -> None:
     if os.path.lexists(target):
         os.unlink(target)
     if member.issym():
-        _unpack_link(member, root, target)
+        os.symlink(member.linkname, target)
     elif member.islnk():
         source = _place(root, _Named(member.linkname))
         os.link(source, target, follow_symlinks=False)
@@ -2322,14 +2411,6 @@ def _unpack(archive: Any, member: Any, root: str, target: str) -> None:
 class _Named:
     def __init__(self, name: str) -> None:
         self.name = name
-
-
-def _unpack_link(member: Any, root: str, target: str) -> None:
-    leads = os.path.normpath(os.path.join(os.path.dirname(target), member.linkname))
-    inside = leads == root or leads.startswith(root.rstrip("/") + "/")
-    if os.path.isabs(member.linkname) or not inside:
-        raise Refused("archive", "a link leaves the directory: %r" % member.name)
-    os.symlink(member.linkname, target)
 
 
 def _unpack_file(source: Any, member: Any, target: str) -> None:
@@ -2690,12 +2771,16 @@ class Guest:
         try:
             self._confine(fields)
             _OPERATIONS[fields["op"]](self, stream, fields)
-        except (OSError, Refused, KeyError) as error:
+        except EOFError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one operation, not the guest
             self.streams.pop(stream, None)
             self.wire.send(ERROR, stream, encode(_refusal(error)))
 
     def _confine(self, fields: Dict[str, Any]) -> None:
         """Where nothing else does, keep file operations below the root."""
+        if len(fields.get("path", b"")) >= _LONGEST_PATH:
+            raise OSError(errno.ENAMETOOLONG, "path too long")
         root = self._config.get("confine")
         if root is None or fields["op"] not in _ON_PATHS:
             return

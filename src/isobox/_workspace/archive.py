@@ -103,9 +103,10 @@ async def _content(path: str, size: int) -> AsyncIterator[bytes]:
 class Replaced:
     """A host file that is replaced, whole or not at all."""
 
-    def __init__(self, path: str, mode: int) -> None:
+    def __init__(self, path: str, mode: int, mtime_ns: int) -> None:
         self._path = path
         self._mode = mode & 0o777
+        self._mtime_ns = mtime_ns
         self._draft = f"{path}.{secrets.token_hex(6)}.part"
         self._fd = -1
 
@@ -128,6 +129,7 @@ class Replaced:
         try:
             if kind is None:
                 os.fchmod(self._fd, self._mode)
+                os.utime(self._fd, ns=(self._mtime_ns, self._mtime_ns))
                 # SAFETY: rename replaces a link at the name, it never follows it.
                 os.rename(self._draft, self._path)
         finally:

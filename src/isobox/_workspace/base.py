@@ -9,6 +9,7 @@ import secrets
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from isobox import _registry
 from isobox._audit.sinks import sink_for
@@ -660,7 +661,10 @@ class WorkspaceBase:
     # -- the funnel -----------------------------------------------------------
 
     async def _do(self, op: Op[R]) -> R:
-        return await self._funnel()(op)
+        perform = self._funnel()
+        # Who is cancelled already starts nothing.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        return await perform(op)
 
     def _funnel(self) -> Perform:
         self._live()

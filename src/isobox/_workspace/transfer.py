@@ -21,7 +21,7 @@ from isobox.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from isobox._core.results import ByteStream
+    from isobox._core.results import ByteStream, Entry
     from isobox._core.stack import Perform
 
 _PIECE = 1 << 18
@@ -43,7 +43,14 @@ async def upload(perform: Perform, local: str | os.PathLike[str], remote: str) -
         await perform(Push(path=remote, body=archive.pack(path)))
     elif stat.S_ISREG(found.st_mode):
         mode = stat.S_IMODE(found.st_mode) & 0o777
-        await perform(Write(path=remote, body=_pieces(path), mode=mode))
+        await perform(
+            Write(
+                path=remote,
+                body=_pieces(path),
+                mode=mode,
+                mtime_ns=found.st_mtime_ns,
+            )
+        )
     else:
         raise NotRegularFileError(
             f"{path!r} is neither a file nor a directory", path=path
@@ -70,7 +77,7 @@ async def download(
     path: str = os.path.abspath(os.fspath(local))
     entry = (await perform(Scan(path=remote, depth=0))).entries[0]
     if not entry.is_directory:
-        await _download_file(perform, remote, path, entry.mode)
+        await _download_file(perform, entry, path)
         return
     if os.path.lexists(path) and not os.path.isdir(path):
         raise PathNotDirectoryError(f"{path!r} is a file on the host", path=path)
@@ -78,11 +85,11 @@ async def download(
         await anyio.to_thread.run_sync(archive.unpack, _Reader(stream), path)
 
 
-async def _download_file(perform: Perform, remote: str, path: str, mode: int) -> None:
+async def _download_file(perform: Perform, entry: Entry, path: str) -> None:
     if os.path.isdir(path):
         raise PathIsDirectoryError(f"{path!r} is a directory on the host", path=path)
-    async with await perform(Read(path=remote)) as stream:
-        with archive.Replaced(path, mode) as file:
+    async with await perform(Read(path=entry.path)) as stream:
+        with archive.Replaced(path, entry.mode, entry.mtime_ns) as file:
             async for piece in stream:
                 file.write(piece)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from isobox.cli.status import FAILED, finish
+from isobox.cli.status import FAILED, Ended, finish
 
 app = typer.Typer(
     add_completion=False,
@@ -26,9 +26,10 @@ def start() -> None:
     _fill_standard_descriptors()
     try:
         app()
+    except Ended:
+        raise
     except SystemExit as end:
-        # `isobox run` hands on the command's status, and 2 may be one of them;
-        # those end by `finish`, so this 2 says that the options were wrong.
+        # 125 and not 2, which may be the status of a command.
         if end.code == _USAGE and sys.argv[1:2] == ["run"]:
             sys.exit(FAILED)
         raise

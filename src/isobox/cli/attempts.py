@@ -6,6 +6,7 @@ stopped is seen from the host, wherever the host can see it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -18,14 +19,15 @@ from typing import TYPE_CHECKING
 import anyio
 
 from isobox.cli.status import printable
-from isobox.errors import IsoboxError
+from isobox.errors import IsoboxError, SandboxLostError
 
 if TYPE_CHECKING:
     from isobox._core.results import RunResult
     from isobox._workspace.base import WorkspaceBase
     from isobox.cli.stage import Stage
 
-_PROGRAM = ".hostile.py"
+_PLACE = "hostile"
+_PROGRAM = f"{_PLACE}/hostile.py"
 _PATIENCE = 20.0  # seconds for one attempt
 _FLOOD = 2.0  # seconds of output without end
 _MiB = 1024 * 1024
@@ -58,6 +60,7 @@ class Attempt:
         harm: Looks for harm on the host.
         patience: Seconds until it is ended.
         needs: A fact without which there is nothing to attempt.
+        to_its_end: It is stopped by being ended, not by an error.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Attempt:
     harm: Evidence
     patience: float = _PATIENCE
     needs: str | None = None
+    to_its_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +93,38 @@ async def bring(workspace: WorkspaceBase) -> None:
         await workspace.upload(program, _PROGRAM)
 
 
+async def clear(workspace: WorkspaceBase) -> None:
+    """Take away the hostile program and what it planted."""
+    with contextlib.suppress(SandboxLostError):
+        await workspace.remove(_PLACE, recursive=True)
+
+
 async def make(attempt: Attempt, stage: Stage, workspace: WorkspaceBase) -> Outcome:
     """Let the hostile program make one attempt, and look for harm."""
-    facts = json.dumps(stage.facts)
+    try:
+        scene = await _played(attempt, stage, workspace)
+        harm = await _harm(attempt, scene)
+    except SandboxLostError as error:
+        return Outcome(attempt.title, printable(f"it ended: {error}"), held=False)
+    if harm is not None:
+        return Outcome(attempt.title, printable(harm), held=False)
+    return Outcome(
+        attempt.title, f"{attempt.barrier} ({_end(scene.result)})", held=True
+    )
+
+
+async def _played(attempt: Attempt, stage: Stage, workspace: WorkspaceBase) -> Scene:
     before, started = _resident(), time.monotonic()
     result = await workspace.run(
-        ["python3", "-B", _PROGRAM, attempt.name, facts],
+        ["python3", "-B", "hostile.py", attempt.name, json.dumps(stage.facts)],
+        cwd=_PLACE,
         timeout=attempt.patience,
         output_limit=_MiB,
         limits={"as": _MEMORY},
     )
-    scene = Scene(
+    return Scene(
         stage, workspace, result, time.monotonic() - started, _resident() - before
     )
-    harm = await _harm(attempt, scene)
-    if harm is not None:
-        return Outcome(attempt.title, printable(harm), held=False)
-    return Outcome(attempt.title, f"{attempt.barrier} ({_end(result)})", held=True)
 
 
 def after_closing(outcome: Outcome, stage: Stage) -> Outcome:
@@ -122,7 +141,7 @@ async def _harm(attempt: Attempt, scene: Scene) -> str | None:
     if said.startswith("GOT"):
         return f"it says: {said}"
     # A program that did not run was not stopped by anything.
-    if not (said.startswith("STOPPED") or _ended_by_force(scene.result)):
+    if not (said.startswith("STOPPED") or _was_ended(attempt, scene.result)):
         return f"it did not run: {scene.result.stderr[-200:].strip() or said[:200]}"
     return (
         scene.stage.leaked(scene.result.stdout_bytes + scene.result.stderr_bytes)
@@ -136,8 +155,8 @@ async def _unresponsive(scene: Scene) -> str | None:
     return None if done.ok else "the workspace does not answer any more"
 
 
-def _ended_by_force(result: RunResult) -> bool:
-    return result.timed_out or result.signal is not None
+def _was_ended(attempt: Attempt, result: RunResult) -> bool:
+    return attempt.to_its_end and (result.timed_out or result.signal is not None)
 
 
 def _end(result: RunResult) -> str:
@@ -196,21 +215,21 @@ async def _flooded(scene: Scene) -> str | None:
 
 
 async def _links_followed(scene: Scene) -> str | None:
-    for path in ("loot/report.txt", "loot/up", "loot/all/secret.txt"):
+    for path in ("report.txt", "up", "all/secret.txt"):
         try:
-            content = await scene.workspace.read_bytes(path)
+            content = await scene.workspace.read_bytes(f"{_PLACE}/loot/{path}")
         except IsoboxError:
             continue
         if leak := scene.stage.leaked(content):
             return f"the host followed {path}: {leak}"
-    return await _downloaded(scene, "loot", scene.stage.leads_out)
+    return await _downloaded(scene, f"{_PLACE}/loot", scene.stage.leads_out)
 
 
 async def _set_user_id_taken(scene: Scene) -> str | None:
     stage = scene.stage
-    return await _downloaded(scene, "helper", stage.set_user_id) or stage.set_user_id(
-        stage.workdir
-    )
+    return await _downloaded(
+        scene, f"{_PLACE}/helper", stage.set_user_id
+    ) or stage.set_user_id(stage.workdir)
 
 
 async def _downloaded(
@@ -227,7 +246,7 @@ async def _downloaded(
 async def _fifo_waited_on(scene: Scene) -> str | None:
     with anyio.move_on_after(5) as patience:
         try:
-            await scene.workspace.read_bytes("notes.txt")
+            await scene.workspace.read_bytes(f"{_PLACE}/notes.txt")
         except IsoboxError:
             return None
     return "the host waited" if patience.cancelled_caught else "the host read it"
@@ -361,12 +380,14 @@ ATTEMPTS = (
         "fork without end",
         "process limit",
         _only_what_was_said,
+        to_its_end=True,
     ),
     Attempt(
         "fill_memory",
         "fill the memory",
         "memory limit",
         _only_what_was_said,
+        to_its_end=True,
     ),
     Attempt(
         "fill_temporary",
@@ -386,6 +407,7 @@ ATTEMPTS = (
         "bounded buffers",
         _flooded,
         patience=_FLOOD,
+        to_its_end=True,
     ),
     Attempt(
         "plant_links",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,9 @@ _LIMITS = Limits(
     file_size=128 * MiB,
     tmp=64 * MiB,
 )
+# Last, the Python that runs isobox: where the system has none, the sandbox is
+# given this one.
+_PATH = f"/usr/local/bin:/usr/bin:/bin:{os.path.realpath(sys.base_prefix)}/bin"
 
 
 async def demo(*, as_json: bool = False, keep: bool = False) -> int:
@@ -84,7 +88,9 @@ class _Demo:
         with self._console.status("pip fetches a project"):
             chosen = await project.fetch(self._stage.directory)
         self._tell(f"Project: {chosen.name}, {chosen.source}.")
-        workspace = BubblewrapWorkspace(self._stage.workdir, limits=_LIMITS)
+        workspace = BubblewrapWorkspace(
+            self._stage.workdir, limits=_LIMITS, env={"PATH": _PATH}
+        )
         async with workspace:
             await project.unpack(chosen, workspace)
             before = await self._test(chosen, workspace)
@@ -92,6 +98,7 @@ class _Demo:
             after = await self._test(chosen, workspace)
             outcomes = await self._attack(workspace)
             last = await attempts.make(attempts.LEAVE_BEHIND, self._stage, workspace)
+            await attempts.clear(workspace)
         outcomes.append(self._told(attempts.after_closing(last, self._stage)))
         self._conclude(outcomes)
         return Report(

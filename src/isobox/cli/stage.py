@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -81,10 +82,14 @@ class Stage:
         exits.callback(os.environ.pop, _VARIABLE, None)
 
     def _plant_process(self, exits: ExitStack) -> None:
-        self._bystander = subprocess.Popen(
-            ["sleep", "3600"], env={**os.environ, _VARIABLE: self._secret()}
+        # It waits for the end of its input, so that it never outlives us.
+        self._bystander = exits.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", "input()"],
+                stdin=subprocess.PIPE,
+                env={**os.environ, _VARIABLE: self._secret()},
+            )
         )
-        exits.callback(self._bystander.wait)
         exits.callback(self._bystander.kill)
         self.facts["bystander"] = self._bystander.pid
 

@@ -21,6 +21,10 @@ TIMED_OUT = 124
 FAILED = 125
 
 
+class Ended(SystemExit):
+    """The end of a command that was run, unlike one that was not understood."""
+
+
 def complain(message: str) -> None:
     """Print a message on standard error, where nobody may read it any more."""
     with contextlib.suppress(OSError):
@@ -45,7 +49,7 @@ def finish(work: Callable[[], Awaitable[int]]) -> NoReturn:
     if caught:
         # A thread may be stuck in a write to a pipe that nobody reads.
         os._exit(status)
-    sys.exit(status)
+    raise Ended(status)
 
 
 async def _until_signal(work: Callable[[], Awaitable[int]]) -> tuple[int, bool]:

@@ -47,8 +47,8 @@ class MemoryProcess(Process):
         self.id = f"p{number}"
         self.pid = number
         self.line = " ".join(op.argv)
-        self.stdout = Pipe()
-        self.stderr = Pipe()
+        self.stdout = self._out = Pipe()
+        self.stderr = self._err = Pipe()
         self._op = op
         self._spool = spool
         self._stdin = Pipe()
@@ -66,7 +66,7 @@ class MemoryProcess(Process):
         self._life = asyncio.create_task(self._supervise())
 
     async def _run(self, main: Callable[[Pipe, Output, Output], Awaitable[int]]) -> int:
-        out, err = self._output(0, self.stdout), self._output(1, self.stderr)
+        out, err = self._output(0, self._out), self._output(1, self._err)
         try:
             return await main(self._stdin, out, err)
         except BrokenPipeError:
@@ -131,7 +131,7 @@ class MemoryProcess(Process):
             stderr=err if captured else None,
             spool=self._op.spool,
         )
-        for pipe in (self.stdout, self.stderr):
+        for pipe in (self._out, self._err):
             if self._lost:
                 pipe.lose()
             pipe.end()

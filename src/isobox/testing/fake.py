@@ -56,7 +56,7 @@ from isobox.testing._tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 
     from isobox import abc
     from isobox._core.capabilities import Capability
@@ -80,6 +80,7 @@ class MemorySandbox(Sandbox):
     """
 
     backend = "memory"
+    process_kind: ClassVar[type[MemoryProcess]] = MemoryProcess
 
     def __init__(self, spec: abc.SandboxSpec) -> None:
         self.root = "/workspace"
@@ -100,7 +101,7 @@ class MemorySandbox(Sandbox):
             _check_spawn(op)
             self._check_directory(op.cwd)
             self._started += 1
-            process = MemoryProcess(
+            process = self.process_kind(
                 op, self._started, self._main(op), self._spooler(op.spool)
             )
             self._processes = [p for p in self._processes if not p.ended]
@@ -362,7 +363,7 @@ class MemorySandbox(Sandbox):
             raise SandboxLostError("the sandbox is gone")
 
     @asynccontextmanager
-    async def _call(self) -> AsyncIterator[None]:
+    async def _call(self) -> AsyncGenerator[None]:
         self._require()
         with anyio.CancelScope() as scope:
             self._calls.add(scope)

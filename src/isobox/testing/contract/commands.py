@@ -87,7 +87,7 @@ class CommandsContract(Contract):
         result = await workspace.run(["sleep", "0.3"])
         assert 0.29 <= result.duration < 0.3 + SOON
 
-    # -- check ------------------------------------------------------------------
+    # -- check ----------------------------------------------------------------
 
     async def test_check_returns_success(self, workspace: WorkspaceBase) -> None:
         assert (await workspace.run(["true"], check=True)).ok
@@ -114,7 +114,7 @@ class CommandsContract(Contract):
         assert isinstance(caught.value, TimeoutError)
         assert caught.value.result.stdout.startswith("y\n")
 
-    # -- arguments ----------------------------------------------------------------
+    # -- arguments ------------------------------------------------------------
 
     async def test_arguments_are_not_split(self, workspace: WorkspaceBase) -> None:
         result = await workspace.run(["printf", "[%s]", "a b", "c  d"])
@@ -164,7 +164,7 @@ class CommandsContract(Contract):
         with pytest.raises(InvalidArgumentError, match=r"stdin|file|script"):
             await workspace.run(["echo", "x" * (128 * KiB + 1)])
 
-    # -- scripts ------------------------------------------------------------------
+    # -- scripts --------------------------------------------------------------
 
     @pytest.mark.requires("posix_shell")
     async def test_a_string_is_a_script(self, workspace: WorkspaceBase) -> None:
@@ -215,7 +215,7 @@ class CommandsContract(Contract):
     ) -> None:
         assert (await workspace.run("no-such-program-here")).exit_code == 127
 
-    # -- directory ------------------------------------------------------------------
+    # -- directory ------------------------------------------------------------
 
     async def test_cwd_is_below_the_root(self, workspace: WorkspaceBase) -> None:
         await workspace.run(["mkdir", "-p", "a/b"], check=True)
@@ -243,7 +243,7 @@ class CommandsContract(Contract):
         with pytest.raises(PathOutsideError):
             await workspace.run(["true"], cwd="..")
 
-    # -- environment ------------------------------------------------------------------
+    # -- environment ----------------------------------------------------------
 
     async def test_env_is_added(self, workspace: WorkspaceBase) -> None:
         result = await workspace.run(["printenv", "GREETING"], env={"GREETING": "hi"})
@@ -312,7 +312,7 @@ class CommandsContract(Contract):
         result = await workspace.run('echo x > "$HOME/note" && cat "$HOME/note"')
         assert result.stdout == "x\n"
 
-    # -- standard input ---------------------------------------------------------------
+    # -- standard input -------------------------------------------------------
 
     async def test_stdin_is_at_its_end_of_run(self, workspace: WorkspaceBase) -> None:
         with anyio.fail_after(SOON):
@@ -351,7 +351,7 @@ class CommandsContract(Contract):
             result = await workspace.run(["cat"], stdin=data)
         assert result.stdout_bytes == data
 
-    # -- together ---------------------------------------------------------------------
+    # -- together -------------------------------------------------------------
 
     async def test_fifty_commands_at_once_do_not_mix(
         self, workspace: WorkspaceBase
@@ -387,7 +387,7 @@ class CommandsContract(Contract):
         assert await workspace.read_text("note") == "hello"
         assert await workspace.read_text("d/f") == "x\n"
 
-    # -- what a process starts with ---------------------------------------------------
+    # -- what a process starts with -------------------------------------------
 
     @pytest.mark.requires("posix_shell", "proc")
     async def test_a_command_inherits_no_descriptor(

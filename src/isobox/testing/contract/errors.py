@@ -22,6 +22,7 @@ from isobox.errors import (
     SandboxLostError,
 )
 from isobox.testing.contract._base import SOON, Contract, Kill, unique_seconds
+from isobox.testing.processes import runs_on_host
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -138,7 +139,7 @@ class ErrorsContract(Contract):
         assert result.ok
         assert result.stdout == "SandboxLostError: isobox died"
 
-    # -- a sandbox that is gone -------------------------------------------------------
+    # -- a sandbox that is gone -----------------------------------------------
 
     @pytest.mark.parametrize("call", _CALLS)
     async def test_a_crash_in_the_middle_is_told_at_once(
@@ -151,10 +152,13 @@ class ErrorsContract(Contract):
         await self._furnish(workspace, tmp_path)
         lost: list[float] = []
 
+        async def forever() -> None:
+            while True:
+                await _CALLS[call](workspace, tmp_path)
+
         async def go_on() -> None:
             with pytest.raises(SandboxLostError):
-                while True:
-                    await _CALLS[call](workspace, tmp_path)
+                await forever()
             lost.append(time.monotonic())
 
         with anyio.fail_after(SOON):
@@ -166,7 +170,7 @@ class ErrorsContract(Contract):
         assert lost[0] - killed <= 5.0
 
     @pytest.mark.requires("streamed_body")
-    async def test_a_crash_during_a_write_of_pieces_is_told_at_once(
+    async def test_a_crash_during_a_write_of_pieces_is_told(
         self, workspace: WorkspaceBase, kill_sandbox: Kill
     ) -> None:
         async def write() -> None:
@@ -242,7 +246,7 @@ class ErrorsContract(Contract):
         await workspace.write("big", bytes(8 * MiB))
         await workspace.write("text", "a needle\n")
 
-    # -- a host that is gone ------------------------------------------------------------
+    # -- a host that is gone --------------------------------------------------
 
     def test_nothing_survives_a_killed_host(self) -> None:
         if self.host_script_backend is None:
@@ -257,15 +261,15 @@ class ErrorsContract(Contract):
         assert host.stdout is not None
         try:
             assert host.stdout.readline() == b"ready\n"
-            assert _on_host(seconds)
+            assert runs_on_host("sleep", seconds)
         finally:
             host.kill()
             host.wait()
             host.stdout.close()
         deadline = time.monotonic() + SOON
-        while _on_host(seconds) and time.monotonic() < deadline:
+        while runs_on_host("sleep", seconds) and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert not _on_host(seconds)
+        assert not runs_on_host("sleep", seconds)
 
     async def test_nothing_survives_a_closed_workspace(self) -> None:
         if self.host_script_backend is None:
@@ -275,24 +279,8 @@ class ErrorsContract(Contract):
             await workspace.start(["sleep", seconds])
             await workspace.run(f"setsid sleep {seconds} & echo hi")
             await self.until_running(workspace, seconds)
-            assert _on_host(seconds)
-        assert not _on_host(seconds)
-
-
-def _on_host(text: str) -> bool:
-    """Whether a process that the host sees has `text` in its arguments."""
-    wanted = text.encode()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                line = file.read()
-        except OSError:
-            continue
-        if wanted in line and b"-c" not in line.split(b"\0"):
-            return True
-    return False
+            assert runs_on_host("sleep", seconds)
+        assert not runs_on_host("sleep", seconds)
 
 
 _HOST = """

@@ -13,11 +13,12 @@ from isobox.errors import (
     InvalidArgumentError,
     NotRegularFileError,
     PathAccessError,
+    PathError,
     PathIsDirectoryError,
     PathMissingError,
     PathNotDirectoryError,
     PathOutsideError,
-    SandboxLostError,
+    StorageError,
 )
 from isobox.testing.contract._base import SOON, Contract
 
@@ -177,9 +178,11 @@ class FilesReadContract(Contract):
     ) -> None:
         await workspace.run(["ln", "-s", "two", "one"], check=True)
         await workspace.run(["ln", "-s", "one", "two"], check=True)
-        with anyio.fail_after(SOON), pytest.raises(OSError) as caught:
+        with (
+            anyio.fail_after(SOON),
+            pytest.raises((StorageError, PathError)),
+        ):
             await workspace.read_bytes("one")
-        assert not isinstance(caught.value, SandboxLostError)
 
     async def test_a_file_that_may_not_be_read_is_an_error(
         self, workspace: WorkspaceBase

@@ -117,7 +117,7 @@ class FilesWriteContract(Contract):
         assert seen == [b"old"] * 5
         assert await workspace.read_bytes("file") == b"new" * 500_000
 
-    # -- mode -----------------------------------------------------------------------
+    # -- mode -----------------------------------------------------------------
 
     async def test_a_new_file_has_mode_644(self, workspace: WorkspaceBase) -> None:
         assert (await workspace.write("file", b"")).mode == 0o644
@@ -160,7 +160,7 @@ class FilesWriteContract(Contract):
         await workspace.run("echo two >> d/file && touch d/new", check=True)
         assert await workspace.read_bytes("d/file") == b"one\ntwo\n"
 
-    # -- links ------------------------------------------------------------------------
+    # -- links ----------------------------------------------------------------
 
     async def test_a_link_is_written_through(self, workspace: WorkspaceBase) -> None:
         await workspace.write("target", b"old")
@@ -202,7 +202,7 @@ class FilesWriteContract(Contract):
         assert await workspace.read_bytes("target") == b"new"
         assert (await workspace.stat("link", follow=False)).kind == "symlink"
 
-    # -- refusals -----------------------------------------------------------------------
+    # -- refusals -------------------------------------------------------------
 
     async def test_a_directory_is_an_error_to_write(
         self, workspace: WorkspaceBase
@@ -262,7 +262,7 @@ class FilesWriteContract(Contract):
             await workspace.write("/tmp/file", bytes(8 * MiB))
         assert await workspace.read_bytes("/tmp/file") == b"old"
 
-    # -- conditions -----------------------------------------------------------------------
+    # -- conditions -----------------------------------------------------------
 
     async def test_if_match_lets_the_named_content_be_replaced(
         self, workspace: WorkspaceBase
@@ -326,7 +326,7 @@ class FilesWriteContract(Contract):
         assert len(won) == 1
         assert await workspace.read_text("file") == str(won[0])
 
-    # -- together ---------------------------------------------------------------------------
+    # -- together -------------------------------------------------------------
 
     async def test_writers_at_once_never_mix(self, workspace: WorkspaceBase) -> None:
         size = 300_000

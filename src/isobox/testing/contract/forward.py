@@ -46,10 +46,12 @@ async def _serve(workspace: WorkspaceBase) -> tuple[Process, int]:
 
 
 async def _exchange(port: int, data: bytes) -> bytes:
-    async with await anyio.connect_tcp("127.0.0.1", port) as client:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_send, client, data)
-            received = await _received(client)
+    async with (
+        await anyio.connect_tcp("127.0.0.1", port) as client,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(_send, client, data)
+        received = await _received(client)
     return received
 
 
@@ -157,7 +159,7 @@ class ForwardContract(Contract):
         forward = await workspace.forward(inside)
         await forward.aclose()
         await forward.aclose()
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionRefusedError):
             await anyio.connect_tcp("127.0.0.1", forward.port)
 
     @_dial
@@ -165,7 +167,7 @@ class ForwardContract(Contract):
         async with self.make_workspace() as workspace:
             _, inside = await _serve(workspace)
             port = (await workspace.forward(inside)).port
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionRefusedError):
             await anyio.connect_tcp("127.0.0.1", port)
 
     @_dial
@@ -183,7 +185,7 @@ class ForwardContract(Contract):
     ) -> None:
         taken = await workspace.forward(8080)
         other = await fresh_workspace()
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="in use"):
             await other.forward(8080, local_port=taken.port)
 
     @pytest.mark.parametrize("port", [0, -1, 65536])

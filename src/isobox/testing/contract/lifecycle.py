@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -151,10 +152,8 @@ class LifecycleContract(Contract):
         process = await workspace.start(["sleep", "60"])
         await workspace.close()
         with anyio.move_on_after(SOON) as scope:
-            try:
+            with contextlib.suppress(ConnectionError, WorkspaceClosedError):
                 await process.wait()
-            except (ConnectionError, WorkspaceClosedError):
-                pass
         assert not scope.cancelled_caught
 
     async def test_close_ends_a_command_that_runs(self) -> None:
@@ -163,10 +162,8 @@ class LifecycleContract(Contract):
         ended = anyio.Event()
 
         async def run() -> None:
-            try:
+            with contextlib.suppress(ConnectionError, WorkspaceClosedError):
                 await workspace.run(["sleep", "60"])
-            except (ConnectionError, WorkspaceClosedError):
-                pass
             ended.set()
 
         with anyio.fail_after(SOON):

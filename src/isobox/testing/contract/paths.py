@@ -102,7 +102,7 @@ class PathsContract(Contract):
         with pytest.raises(InvalidArgumentError):
             await workspace.read_bytes("")
 
-    @pytest.mark.parametrize("call", [c for c in _CALLS if c not in ("run",)])
+    @pytest.mark.parametrize("call", _CALLS)
     async def test_a_path_with_nul_is_refused(
         self, workspace: WorkspaceBase, call: str
     ) -> None:

@@ -211,7 +211,7 @@ class ScanContract(Contract):
             await workspace.write(f"many/{number:05}", b"")
         assert await names(workspace, "many") == [f"{n:05}" for n in range(300)]
 
-    # -- one path -------------------------------------------------------------------
+    # -- one path -------------------------------------------------------------
 
     async def test_stat_describes_a_file(self, workspace: WorkspaceBase) -> None:
         await workspace.write("directory/file", b"12345", mode=0o600)

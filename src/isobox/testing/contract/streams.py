@@ -128,10 +128,12 @@ class StreamsContract(Contract):
         async def wait(process: Process) -> None:
             ends.append(await process.wait())
 
-        async with await workspace.start(["sleep", "0.1"]) as process:
-            async with anyio.create_task_group() as group:
-                group.start_soon(wait, process)
-                group.start_soon(wait, process)
+        async with (
+            await workspace.start(["sleep", "0.1"]) as process,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(wait, process)
+            group.start_soon(wait, process)
         assert [end.exit_code for end in ends] == [0, 0]
 
     async def test_wait_does_not_need_a_reader(self, workspace: WorkspaceBase) -> None:
@@ -150,7 +152,7 @@ class StreamsContract(Contract):
             await process.write(b"alive\n")
             assert await _until(process.stdout, b"alive\n") == b"alive\n"
 
-    # -- ends ---------------------------------------------------------------------
+    # -- ends -----------------------------------------------------------------
 
     async def test_kill_ends_it(self, workspace: WorkspaceBase) -> None:
         async with await workspace.start(["sleep", "60"]) as process:
@@ -239,7 +241,7 @@ class StreamsContract(Contract):
         process.on_end(told.append)
         assert len(told) == 2
 
-    # -- attach ---------------------------------------------------------------------
+    # -- attach ---------------------------------------------------------------
 
     async def test_attach_finds_a_process(self, workspace: WorkspaceBase) -> None:
         async with await workspace.start(["cat"], stdin=True) as process:
@@ -262,7 +264,7 @@ class StreamsContract(Contract):
         with pytest.raises(PathMissingError):
             await workspace.attach(process.id)
 
-    # -- pressure -------------------------------------------------------------------
+    # -- pressure -------------------------------------------------------------
 
     async def test_a_slow_reader_loses_nothing(self, workspace: WorkspaceBase) -> None:
         async with await workspace.start(["seq", "1", "200000"]) as process:
@@ -348,16 +350,18 @@ class StreamsContract(Contract):
             except BrokenPipeError:
                 pass
 
-        async with await workspace.start(["sleep", "60"], stdin=True) as process:
-            async with anyio.create_task_group() as group:
-                group.start_soon(write, process)
-                before = -1
-                with anyio.fail_after(60):
-                    while written != before:
-                        before = written
-                        await anyio.sleep(0.5)
-                assert written <= 32 * MiB
-                await process.kill()
+        async with (
+            await workspace.start(["sleep", "60"], stdin=True) as process,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(write, process)
+            before = -1
+            with anyio.fail_after(60):
+                while written != before:
+                    before = written
+                    await anyio.sleep(0.5)
+            assert written <= 32 * MiB
+            await process.kill()
 
     async def test_twenty_processes_run_at_once(self, workspace: WorkspaceBase) -> None:
         processes = [await workspace.start(["cat"], stdin=True) for _ in range(20)]

@@ -75,11 +75,9 @@ class TimeoutsContract(Contract):
     async def test_an_impossible_timeout_is_refused(
         self, workspace: WorkspaceBase, name: str, value: float
     ) -> None:
+        options = {name: value}
         with pytest.raises(InvalidArgumentError, match=name):
-            if name == "timeout":
-                await workspace.run(["true"], timeout=value)
-            else:
-                await workspace.run(["true"], idle_timeout=value)
+            await workspace.run(["true"], **options)  # type: ignore[arg-type]
 
     @pytest.mark.requires("posix_shell")
     async def test_a_timeout_ends_what_ignores_signals(
@@ -122,7 +120,7 @@ class TimeoutsContract(Contract):
         assert result.stdout == "ready\n"
         assert not await self.is_running(workspace, seconds)
 
-    # -- silence --------------------------------------------------------------------
+    # -- silence --------------------------------------------------------------
 
     async def test_silence_ends_a_command(self, workspace: WorkspaceBase) -> None:
         with anyio.fail_after(SOON):
@@ -149,7 +147,7 @@ class TimeoutsContract(Contract):
         script = "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.3; done"
         assert (await workspace.run(script, idle_timeout=1.2)).ok
 
-    # -- limits of the workspace ------------------------------------------------------
+    # -- limits of the workspace ----------------------------------------------
 
     async def test_the_workspace_gives_a_timeout(
         self, fresh_workspace: Factory
@@ -179,7 +177,7 @@ class TimeoutsContract(Contract):
         assert result.truncated
         assert len(result.stdout_bytes) <= 100
 
-    # -- signals ----------------------------------------------------------------------
+    # -- signals --------------------------------------------------------------
 
     @pytest.mark.requires("posix_shell")
     @pytest.mark.parametrize(
@@ -201,7 +199,7 @@ class TimeoutsContract(Contract):
         result = await workspace.run("exit 137")
         assert (result.exit_code, result.signal) == (137, None)
 
-    # -- background ---------------------------------------------------------------------
+    # -- background -----------------------------------------------------------
 
     @pytest.mark.requires("posix_shell")
     async def test_a_background_child_delays_nothing_of_run(

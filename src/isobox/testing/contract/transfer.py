@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,8 @@ from isobox.errors import ArchiveError, PathMissingError
 from isobox.testing.contract._base import Contract, names
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from isobox import WorkspaceBase
 
 MiB = 1024 * 1024
@@ -34,7 +36,7 @@ def _plant(top: Path) -> None:
 class TransferContract(Contract):
     """Files between the host and the workspace."""
 
-    # -- upload -----------------------------------------------------------------------
+    # -- upload ---------------------------------------------------------------
 
     async def test_a_file_is_uploaded(
         self, workspace: WorkspaceBase, tmp_path: Path
@@ -128,7 +130,7 @@ class TransferContract(Contract):
         entry = await workspace.stat("there", digest=True)
         assert entry.digest == hashlib.sha256(data).hexdigest()
 
-    # -- download ---------------------------------------------------------------------
+    # -- download -------------------------------------------------------------
 
     async def test_a_file_is_downloaded(
         self, workspace: WorkspaceBase, tmp_path: Path
@@ -202,7 +204,7 @@ class TransferContract(Contract):
         await workspace.download("tree", tmp_path / "back")
         assert (tmp_path / "back" / name).read_bytes() == b"content"
 
-    # -- what must not reach the host -----------------------------------------------------
+    # -- what must not reach the host -----------------------------------------
 
     @pytest.mark.parametrize("target", ["/etc/passwd", "../../outside", ".."])
     async def test_a_link_that_leads_outside_is_not_made(
@@ -247,8 +249,6 @@ class TransferContract(Contract):
         (tmp_path / "here").mkdir()
         (tmp_path / "here" / "file").symlink_to(tmp_path / "kept")
         await workspace.write("tree/file", b"content")
-        try:
+        with contextlib.suppress(ArchiveError, OSError):
             await workspace.download("tree", tmp_path / "here")
-        except (ArchiveError, OSError):
-            pass
         assert (tmp_path / "kept").read_bytes() == b"kept"

@@ -1,0 +1,196 @@
+"""The contract over the fake through the full stack, and what the stack adds."""
+
+import pytest
+
+from isobox import Limits, MemorySink, Policy
+from isobox.abc import (
+    OPS,
+    Dial,
+    Edit,
+    Pull,
+    Push,
+    Read,
+    Remove,
+    Replacement,
+    Restore,
+    Scan,
+    Search,
+    Snapshot,
+    SnapshotRef,
+    Spawn,
+    Write,
+)
+from isobox.errors import PolicyDeniedError, UnsupportedError
+from isobox.testing.fake import MemorySandbox, MemoryWorkspace
+from isobox.testing.memory_contract import MemoryContract
+
+_ROOT = "/workspace"
+_ONE_OF_EACH = {
+    Spawn: Spawn(argv=("true",), cwd=_ROOT),
+    Read: Read(path=f"{_ROOT}/file"),
+    Write: Write(path=f"{_ROOT}/new", body=b"new"),
+    Edit: Edit(path=f"{_ROOT}/file", replacements=(Replacement(b"a", b"b"),)),
+    Scan: Scan(path=_ROOT),
+    Search: Search(path=_ROOT, pattern="x"),
+    Remove: Remove(path=f"{_ROOT}/file"),
+    Pull: Pull(path=_ROOT),
+    Push: Push(path=_ROOT, body=bytes(1024)),
+    Dial: Dial(port=80),
+    Snapshot: Snapshot(),
+    Restore: Restore(snapshot=SnapshotRef("snapshot-1", 0, 0.0)),
+}
+
+
+def _outcomes(records, number):
+    return [r for r in records if r["number"] == number and r["kind"] == "outcome"]
+
+
+def _intents(records):
+    return [record for record in records if record["kind"] == "intent"]
+
+
+class TestMemoryThroughTheStack(MemoryContract):
+    @pytest.fixture(autouse=True)
+    def sink(self):
+        self._sink = MemorySink()
+        yield
+        records = self._sink.records
+        for intent in _intents(records):
+            found = _outcomes(records, intent["number"])
+            # Two workspaces of a test may use the same number once each.
+            same = [r for r in _intents(records) if r["number"] == intent["number"]]
+            assert len(found) == len(same), intent
+
+    def make_workspace(self, **options):
+        options = {
+            "audit": self._sink,
+            "policy": Policy.allow_all(),
+            "limits": Limits(),
+            **options,
+        }
+        return super().make_workspace(**options)
+
+
+class _Spy(MemorySandbox):
+    """Notes every operation that reaches it."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.reached = []
+        for op in OPS:
+            method = op.name
+            setattr(self, method, self._noting(method, getattr(self, method)))
+
+    def _noting(self, name, method):
+        async def noted(op):
+            self.reached.append(name)
+            return await method(op)
+
+        return noted
+
+
+class SpiedWorkspace(MemoryWorkspace):
+    kind = _Spy
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def test_there_is_one_of_each():
+    assert set(_ONE_OF_EACH) == set(OPS)
+
+
+@pytest.mark.parametrize("op", _ONE_OF_EACH.values(), ids=lambda op: op.name)
+async def test_what_is_denied_reaches_no_sandbox(op):
+    sink = MemorySink()
+    async with SpiedWorkspace(policy=Policy.deny_all(), audit=sink) as workspace:
+        with pytest.raises(PolicyDeniedError, match="deny_all") as caught:
+            await workspace._do(op)
+        assert workspace._sandbox.reached == []
+    assert isinstance(caught.value, PermissionError)
+    assert caught.value.op == op.name
+
+
+@pytest.mark.parametrize("op", _ONE_OF_EACH.values(), ids=lambda op: op.name)
+async def test_a_denial_is_on_record(op):
+    sink = MemorySink()
+    async with SpiedWorkspace(policy=Policy.deny_all(), audit=sink) as workspace:
+        with pytest.raises(PolicyDeniedError):
+            await workspace._do(op)
+    (intent,) = _intents(sink.records)
+    (outcome,) = _outcomes(sink.records, intent["number"])
+    assert intent["op"] == op.name
+    assert (outcome["ok"], outcome["error"]) == (False, "PolicyDeniedError")
+
+
+@pytest.mark.parametrize("op", _ONE_OF_EACH.values(), ids=lambda op: op.name)
+async def test_what_is_allowed_reaches_the_sandbox_and_the_record(op):
+    sink = MemorySink()
+    async with SpiedWorkspace(audit=sink) as workspace:
+        await workspace.write("file", b"a")
+        await workspace.snapshot()
+        workspace._sandbox.reached.clear()
+        sink.records.clear()
+        await _performed(workspace, op)
+        assert workspace._sandbox.reached == [op.name]
+        (intent,) = _intents(sink.records)
+        (outcome,) = _outcomes(sink.records, intent["number"])
+        assert intent["op"] == op.name
+        assert outcome["ok"] is not isinstance(op, Dial)
+
+
+async def _performed(workspace, op):
+    if isinstance(op, Dial):
+        with pytest.raises(UnsupportedError):
+            await workspace._do(op)
+        return
+    result = await workspace._do(op)
+    if isinstance(op, Spawn):
+        await result.wait()
+        await result.aclose()
+    elif isinstance(op, Read | Pull):
+        async with result:
+            await result.read()
+
+
+class _Full(MemorySink):
+    """A sink with no room for one kind of record."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self._kind = kind
+
+    def put(self, record, /):
+        if record["kind"] == self._kind:
+            raise OSError("no room for the record")
+        super().put(record)
+
+
+@pytest.mark.parametrize("op", _ONE_OF_EACH.values(), ids=lambda op: op.name)
+async def test_what_cannot_be_recorded_does_not_happen(op):
+    async with SpiedWorkspace(audit=_Full("intent")) as workspace:
+        with pytest.raises(OSError, match="no room"):
+            await workspace._do(op)
+        assert workspace._sandbox.reached == []
+
+
+async def test_a_life_is_on_record():
+    sink = MemorySink()
+    async with MemoryWorkspace(audit=sink):
+        pass
+    events = [r["event"] for r in sink.records if r["kind"] == "lifecycle"]
+    assert events == ["initialize", "close"]
+
+
+async def test_no_content_is_on_record():
+    sink = MemorySink()
+    async with MemoryWorkspace(audit=sink) as workspace:
+        await workspace.write("file", b"very-secret-content")
+        await workspace.run(["cat"], stdin="very-secret-content")
+        await workspace.run(["true"], env={"TOKEN": "very-secret-content"})
+    assert "very-secret-content" not in repr(sink.records)

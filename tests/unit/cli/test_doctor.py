@@ -1,0 +1,113 @@
+"""`isobox doctor`."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+import pytest
+
+from isobox import _registry
+from isobox.abc import Availability
+from isobox.cli import doctor
+from isobox.errors import BackendMissingError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Fixed:
+    """A provider whose answer is known."""
+
+    def __init__(self, availability):
+        self._availability = availability
+
+    async def probe(self):
+        return self._availability
+
+
+@pytest.fixture
+def backends(monkeypatch):
+    def install(**answers):
+        def provider(name):
+            if isinstance(answers[name], Exception):
+                raise answers[name]
+            return Fixed(answers[name])
+
+        monkeypatch.setattr(_registry, "names", lambda: list(answers))
+        monkeypatch.setattr(_registry, "provider", provider)
+
+    return install
+
+
+def works(name):
+    return Availability(backend=name, ok=True, reason="it runs")
+
+
+def fails(name):
+    return Availability(backend=name, ok=False, reason="blocked [x]", fix="sysctl -w y")
+
+
+async def test_a_working_sandbox_is_0(backends, capsys):
+    backends(local=works("local"), bubblewrap=works("bubblewrap"))
+    assert await doctor.doctor() == 0
+    assert "it runs" in capsys.readouterr().out
+
+
+async def test_local_alone_is_1_and_the_fix_is_shown(backends, capsys):
+    backends(local=works("local"), bubblewrap=fails("bubblewrap"))
+    assert await doctor.doctor() == 1
+    shown = capsys.readouterr().out
+    assert "blocked [x]" in shown
+    assert "sysctl -w y" in shown
+
+
+async def test_json(backends, capsys):
+    backends(
+        bubblewrap=fails("bubblewrap"),
+        cloud=BackendMissingError("needs an extra: pip install 'isobox[cloud]'"),
+    )
+    assert await doctor.doctor(as_json=True) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["backends"] == [
+        {
+            "backend": "bubblewrap",
+            "ok": False,
+            "reason": "blocked [x]",
+            "fix": "sysctl -w y",
+        },
+        {
+            "backend": "cloud",
+            "ok": False,
+            "reason": "needs an extra: pip install 'isobox[cloud]'",
+            "fix": None,
+        },
+    ]
+    assert {"kernel", "user namespaces", "bubblewrap", "python", "ripgrep"} <= set(
+        report["machine"]
+    )
+
+
+async def test_a_backend_that_hangs_is_not_waited_for(backends, monkeypatch, capsys):
+    class Hanging:
+        async def probe(self):
+            await anyio.sleep_forever()
+
+    backends(bubblewrap=None)
+    monkeypatch.setattr(_registry, "provider", lambda _: Hanging())
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.05)
+    assert await doctor.doctor(as_json=True) == 1
+    assert "did not answer" in capsys.readouterr().out
+
+
+async def test_this_machine(capsys):
+    status = await doctor.doctor(as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert [each["backend"] for each in report["backends"]] == _registry.names()
+    usable = {each["backend"] for each in report["backends"] if each["ok"]}
+    assert (status == 0) == bool(usable - {"local"})
+    assert all(each["reason"] for each in report["backends"])

@@ -1,0 +1,393 @@
+"""`isobox run`, as a program among programs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import isobox
+
+# The tests run in directories of their own, where a relative PYTHONPATH is lost.
+FOUND = f"import sys; sys.path.insert(0, {str(Path(isobox.__file__).parents[1])!r}); "
+MAIN = FOUND + "sys.argv[0] = 'isobox'; from isobox.cli import main; main()"
+ISOBOX = [sys.executable, "-c", MAIN]
+LOCAL = ["run", "--backend", "local"]
+PATIENCE = 30
+
+
+@pytest.fixture(name="isobox")
+def command_line(tmp_path):
+    """Runs the command line in an empty directory."""
+
+    def run(*arguments, stdin=b"", cwd=tmp_path, **options):
+        return subprocess.run(
+            [*ISOBOX, *arguments],
+            input=stdin,
+            capture_output=True,
+            cwd=cwd,
+            timeout=PATIENCE,
+            check=False,
+            **options,
+        )
+
+    return run
+
+
+@contextmanager
+def running(*arguments, **options):
+    process = subprocess.Popen([*ISOBOX, *arguments], **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+
+def test_bytes_pass_unchanged(isobox):
+    data = bytes(range(256)) * 1000
+    done = isobox(*LOCAL, "--", "cat", stdin=data)
+    assert (done.returncode, done.stdout, done.stderr) == (0, data, b"")
+
+
+def test_outputs_stay_apart_and_status_is_the_commands(isobox):
+    done = isobox(*LOCAL, "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+
+
+def test_output_arrives_while_the_command_runs(tmp_path):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with running(*LOCAL, "cat", cwd=tmp_path, bufsize=0, **pipes) as process:
+        for piece in (b"one\n", b"two\n"):
+            process.stdin.write(piece)
+            assert process.stdout.readline() == piece
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_command_that_does_not_read_its_input(isobox):
+    assert isobox(*LOCAL, "true", stdin=bytes(10_000_000)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["--", "printf", "%s ", "-x", "--", "--timeout", "1"], "-x -- --timeout 1 "),
+        (["printf", "%s ", "--json", "-l"], "--json -l "),
+        (["--", "printf", "%s", "a b'c\"d\n$HOME *"], "a b'c\"d\n$HOME *"),
+    ],
+)
+def test_arguments_of_the_command_are_left_alone(isobox, arguments, printed):
+    assert isobox(*LOCAL, *arguments).stdout.decode() == printed
+
+
+def test_argument_that_is_not_utf_8(isobox):
+    assert isobox(*LOCAL, "printf", b"%s", b"\xff\xfe").stdout == b"\xff\xfe"
+
+
+def test_env(isobox):
+    done = isobox(*LOCAL, "--env", "A=1", "--env", "B=x=y z", "env")
+    assert {b"A=1", b"B=x=y z"} <= set(done.stdout.splitlines())
+
+
+def test_host_environment_is_not_passed(isobox):
+    done = isobox(*LOCAL, "env", env={**os.environ, "MY_SECRET": "k3y"})
+    assert b"MY_SECRET" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["sh", "-c", "kill -9 $$"], 128 + signal.SIGKILL),
+        (["no-such-program"], 127),
+        (["/etc/passwd"], 126),
+        (["sh", "-c", "exit 2"], 2),
+        (["sh", "-c", "exit 125"], 125),
+    ],
+)
+def test_status(isobox, command, status):
+    # Without the directories of ours that an ordinary user cannot search.
+    path = "PATH=/usr/bin:/bin"
+    assert isobox(*LOCAL, "--env", path, "--", *command).returncode == status
+
+
+def test_timeout_is_124(isobox):
+    started = time.monotonic()
+    done = isobox(*LOCAL, "--timeout", "0.2", "--", "sh", "-c", "echo a; sleep 60")
+    assert (done.returncode, done.stdout) == (124, b"a\n")
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backend", "nope", "true"], "no backend is called 'nope'"),
+        (["--backend", "local", "--workdir", "missing", "true"], "missing"),
+        (["--backend", "local", "--env", "X", "true"], "NAME=VALUE"),
+        (["--backend", "local", "--timeout", "-1", "true"], "timeout"),
+        (["--backend", "local", "--audit", "no/such/file", "true"], "no/such/file"),
+        (["--backend", "local", "--bogus", "true"], "--bogus"),
+        (["--backend", "local"], "CMD"),
+        (["--backend", "local", ""], "empty"),
+    ],
+)
+def test_failure_of_isobox_is_125_with_a_message(isobox, arguments, message):
+    done = isobox("run", *arguments)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert message in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_escape_sequences_do_not_reach_the_terminal(isobox):
+    done = isobox("run", "--backend", "\x1b[31mred", "true")
+    assert b"\x1b" not in done.stderr
+
+
+def test_missing_bubblewrap_is_no_silent_downgrade(isobox, monkeypatch, tmp_path):
+    script = FOUND + (
+        "from isobox._backends.bubblewrap import binary; "
+        "binary._candidates = list; from isobox.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "run", "touch", "ran"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 125
+    assert "fix: " in done.stderr
+    assert "--backend local" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_json(isobox):
+    done = isobox(
+        *LOCAL, "--json", "--", "sh", "-c", "cat; echo e >&2; exit 4", stdin=b"\xffi"
+    )
+    result = json.loads(done.stdout)
+    assert done.returncode == 4
+    assert done.stderr == b""
+    assert 0 < result.pop("duration") < PATIENCE
+    assert result == {
+        "exit_code": 4,
+        "signal": None,
+        "stdout": "�i",
+        "stderr": "e\n",
+        "stdout_total": 2,
+        "stderr_total": 2,
+        "truncated": False,
+        "timed_out": False,
+        "idle_timed_out": False,
+        "oom_killed": False,
+        "background": False,
+    }
+
+
+def test_json_keeps_head_and_tail_of_much(isobox):
+    script = "echo first; yes | head -c 20000000; echo last"
+    result = json.loads(isobox(*LOCAL, "--json", "--", "sh", "-c", script).stdout)
+    assert result["truncated"]
+    assert result["stdout_total"] == 20_000_011
+    assert result["stdout"].startswith("first\n")
+    assert result["stdout"].endswith("last\n")
+    assert len(result["stdout"]) < 10_000_000
+
+
+def test_json_of_a_timeout(isobox):
+    done = isobox(*LOCAL, "--json", "--timeout", "0.2", "sleep", "60")
+    result = json.loads(done.stdout)
+    assert done.returncode == 124
+    assert (result["timed_out"], result["signal"]) == (True, "SIGKILL")
+
+
+def test_audit_is_appended(isobox, tmp_path):
+    records = tmp_path / "audit.jsonl"
+    isobox(*LOCAL, "--audit", str(records), "true")
+    kinds = [json.loads(line)["kind"] for line in records.read_text().splitlines()]
+    assert kinds == ["lifecycle", "intent", "outcome", "lifecycle"]
+
+
+def test_workdir_is_the_current_directory(isobox, tmp_path):
+    isobox(*LOCAL, "touch", "here")
+    assert (tmp_path / "here").exists()
+
+
+def test_workdir_option(isobox, tmp_path):
+    (tmp_path / "there").mkdir()
+    isobox(*LOCAL, "--workdir", "there", "touch", "made")
+    assert (tmp_path / "there" / "made").exists()
+
+
+@pytest.mark.parametrize("place", ["home", "above home"])
+def test_home_is_taken_only_when_named(isobox, tmp_path, place):
+    home = tmp_path / "home" / "me"
+    home.mkdir(parents=True)
+    cwd = home if place == "home" else home.parent
+    env = {**os.environ, "HOME": str(home)}
+    done = isobox(*LOCAL, "touch", "made", cwd=cwd, env=env)
+    assert done.returncode == 125
+    assert b"--workdir" in done.stderr
+    assert not (cwd / "made").exists()
+    assert isobox(*LOCAL, "--workdir", ".", "true", cwd=cwd, env=env).returncode == 0
+
+
+def test_root_is_taken_only_when_named(isobox):
+    assert isobox(*LOCAL, "true", cwd="/").returncode == 125
+
+
+def test_reader_that_goes_away_ends_it_quietly(tmp_path):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with running(*LOCAL, "yes", cwd=tmp_path, **pipes) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 128 + signal.SIGPIPE
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_kills_the_command(tmp_path, number):
+    script = "echo $$; trap '' INT TERM; while :; do sleep 1; done"
+    arguments = (*LOCAL, "--", "sh", "-c", script)
+    with running(*arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        pid = int(process.stdout.readline())
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 128 + number
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_signal_ends_it_though_nobody_reads_the_output(tmp_path):
+    with running(*LOCAL, "yes", cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        select.select([process.stdout], [], [], PATIENCE)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+def test_ignored_signal_stays_ignored(tmp_path):
+    ignoring = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); import os, sys; "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", ignoring, *ISOBOX, *LOCAL, "cat"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    with process:
+        process.stdin.write(b"a\n")
+        assert process.stdout.readline() == b"a\n"
+        process.send_signal(signal.SIGINT)
+        process.stdin.write(b"b\n")
+        assert process.stdout.readline() == b"b\n"
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_missing_standard_descriptors(tmp_path, closed):
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *ISOBOX, *LOCAL, "cat"],
+        input=b"x",
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=PATIENCE,
+        check=False,
+    )
+    expected = b"x" if closed == "2>&-" else b""
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
+
+
+class Terminal:
+    """A person at a terminal."""
+
+    def __init__(self, *arguments, cwd):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execv(ISOBOX[0], [*ISOBOX, *arguments])
+        self.seen = b""
+
+    def resize(self, columns, rows):
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
+
+    def type(self, text):
+        os.write(self.fd, text)
+
+    def expect(self, text):
+        """Wait for a text; what came before it and itself are taken."""
+        end = time.monotonic() + PATIENCE
+        while text not in self.seen:
+            left = end - time.monotonic()
+            ready, _, _ = select.select([self.fd], [], [], max(0, left))
+            assert ready, (text, self.seen)
+            self.seen += os.read(self.fd, 65536)
+        self.seen = self.seen.partition(text)[2]
+
+    def modes(self):
+        return termios.tcgetattr(self.fd)
+
+    def end(self):
+        try:
+            while os.read(self.fd, 65536):
+                pass
+        except OSError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self):
+        os.close(self.fd)
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    opened = []
+
+    def start(*arguments):
+        opened.append(Terminal(*arguments, cwd=tmp_path))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+def test_terminal_inside(terminal):
+    user = terminal(*LOCAL, "--", "sh")
+    user.resize(101, 33)
+    user.expect(b"$ ") if os.geteuid() else user.expect(b"# ")
+    user.type(b"test -t 0 && test -t 1 && echo it is''a terminal\n")
+    user.expect(b"it isa terminal")
+    user.resize(132, 44)
+    user.type(b"until test \"$(stty size)\" = '44 132'; do sleep 0.05; done; ")
+    user.type(b"echo resiz''ed\n")
+    user.expect(b"resized")
+    user.type(b"exit 7\n")
+    assert user.end() == 7
+
+
+def test_terminal_gets_the_keys_and_its_modes_back(terminal):
+    user = terminal(*LOCAL, "--", "sh", "-c", "echo rea''dy; cat; exit 5")
+    before = user.modes()
+    user.expect(b"ready")
+    assert user.modes() != before
+    user.type(b"\x03")
+    assert user.end() == 128 + signal.SIGINT
