@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from isobox._core.isolation import Barrier, Isolation
     from isobox._core.results import (
         Captured,
+        Change,
+        Changes,
         Edited,
         Entry,
         Exit,
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
         Process,
         RunResult,
         SnapshotRef,
+        Usage,
     )
-    from isobox._core.spec import Availability, Limits
+    from isobox._core.spec import Availability, Limits, Mount
     from isobox._policy.policy import Policy
     from isobox._workspace.base import WorkspaceBase
     from isobox._workspace.classes import BubblewrapWorkspace, LocalWorkspace
@@ -37,6 +40,8 @@ _HOMES = {
     "Barrier": "isobox._core.isolation",
     "BubblewrapWorkspace": "isobox._workspace.classes",
     "Captured": "isobox._core.results",
+    "Change": "isobox._core.results",
+    "Changes": "isobox._core.results",
     "Edited": "isobox._core.results",
     "Entry": "isobox._core.results",
     "Exit": "isobox._core.results",
@@ -48,12 +53,14 @@ _HOMES = {
     "LocalWorkspace": "isobox._workspace.classes",
     "Match": "isobox._core.results",
     "Matches": "isobox._core.results",
+    "Mount": "isobox._core.spec",
     "MemorySink": "isobox._audit.sinks",
     "Policy": "isobox._policy.policy",
     "Process": "isobox._core.results",
     "RunResult": "isobox._core.results",
     "Shell": "isobox._workspace.shell",
     "SnapshotRef": "isobox._core.results",
+    "Usage": "isobox._core.results",
     "WorkspaceBase": "isobox._workspace.base",
 }
 
@@ -63,6 +70,8 @@ __all__ = [
     "Barrier",
     "BubblewrapWorkspace",
     "Captured",
+    "Change",
+    "Changes",
     "Edited",
     "Entry",
     "Exit",
@@ -75,11 +84,13 @@ __all__ = [
     "Match",
     "Matches",
     "MemorySink",
+    "Mount",
     "Policy",
     "Process",
     "RunResult",
     "Shell",
     "SnapshotRef",
+    "Usage",
     "WorkspaceBase",
 ]
 

@@ -5,8 +5,11 @@ from isobox._core.isolation import Barrier, Isolation
 from isobox._core.ops import (
     OPS,
     AnyOp,
+    Apply,
     Body,
     Dial,
+    Diff,
+    Discard,
     Edit,
     Op,
     Pull,
@@ -25,6 +28,8 @@ from isobox._core.ops import (
 from isobox._core.results import (
     ByteStream,
     Captured,
+    Change,
+    Changes,
     Connection,
     Edited,
     Entry,
@@ -35,23 +40,36 @@ from isobox._core.results import (
     Ongoing,
     Process,
     SnapshotRef,
+    Usage,
 )
 from isobox._core.sandbox import Provider, Sandbox
-from isobox._core.spec import Availability, Limits, SandboxSpec
+from isobox._core.spec import (
+    Availability,
+    Limits,
+    MinIsolation,
+    Mode,
+    Mount,
+    SandboxSpec,
+)
 from isobox._core.stack import Layer, Perform
 
 __all__ = [
     "CAPABILITIES",
     "OPS",
     "AnyOp",
+    "Apply",
     "Availability",
     "Barrier",
     "Body",
     "ByteStream",
     "Capability",
     "Captured",
+    "Change",
+    "Changes",
     "Connection",
     "Dial",
+    "Diff",
+    "Discard",
     "Edit",
     "Edited",
     "Entry",
@@ -62,6 +80,9 @@ __all__ = [
     "Listing",
     "Match",
     "Matches",
+    "MinIsolation",
+    "Mode",
+    "Mount",
     "Ongoing",
     "Op",
     "Perform",
@@ -80,6 +101,7 @@ __all__ = [
     "Snapshot",
     "SnapshotRef",
     "Spawn",
+    "Usage",
     "WindowSize",
     "Write",
 ]

@@ -1,5 +1,7 @@
 """The contract over commands in namespaces of their own."""
 
+from typing_extensions import override
+
 from isobox import BubblewrapWorkspace
 from isobox.testing.contract import WorkspaceContract
 from isobox.testing.processes import kill_tree
@@ -28,8 +30,10 @@ class TestBubblewrap(WorkspaceContract):
     can_kill_sandbox = True
     host_script_backend = "BubblewrapWorkspace"
 
+    @override
     def make_workspace(self, **options):
         return BubblewrapWorkspace(**options)
 
+    @override
     async def kill(self, workspace):
         await kill_tree(workspace._sandbox._child.pid)

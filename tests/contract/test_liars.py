@@ -52,7 +52,7 @@ def outcomes(tmp_path_factory):
     )
     assert done.returncode == 1, done.stdout[-5000:] + done.stderr
     found = re.findall(r"^(PASSED|FAILED) \S*::(\w+)::(\w+)", done.stdout, re.MULTILINE)
-    outcomes = {}
+    outcomes: dict[tuple[str, str], set[str]] = {}
     for outcome, kind, test in found:
         outcomes.setdefault((kind, test), set()).add(outcome)
     return outcomes

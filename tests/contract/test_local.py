@@ -1,5 +1,7 @@
 """The contract over commands as plain children of the host."""
 
+from typing_extensions import override
+
 from isobox import LocalWorkspace
 from isobox.testing.contract import WorkspaceContract
 from isobox.testing.processes import kill_tree
@@ -26,8 +28,10 @@ class TestLocal(WorkspaceContract):
     can_kill_sandbox = True
     host_script_backend = "LocalWorkspace"
 
+    @override
     def make_workspace(self, **options):
         return LocalWorkspace(**options)
 
+    @override
     async def kill(self, workspace):
         await kill_tree(workspace._sandbox._child.pid)

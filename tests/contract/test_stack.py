@@ -1,18 +1,25 @@
 """The contract over the fake through the full stack, and what the stack adds."""
 
-import pytest
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
-from isobox import Limits, MemorySink, Policy
+import pytest
+from typing_extensions import override
+
+from isobox import Limits, MemorySink, Policy, WorkspaceBase
+from isobox._audit.sinks import Record
 from isobox.abc import (
     OPS,
     Dial,
     Edit,
+    Op,
     Pull,
     Push,
     Read,
     Remove,
     Replacement,
     Restore,
+    SandboxSpec,
     Scan,
     Search,
     Snapshot,
@@ -41,17 +48,17 @@ _ONE_OF_EACH = {
 }
 
 
-def _outcomes(records, number):
+def _outcomes(records: list[Record], number: object) -> list[Record]:
     return [r for r in records if r["number"] == number and r["kind"] == "outcome"]
 
 
-def _intents(records):
+def _intents(records: list[Record]) -> list[Record]:
     return [record for record in records if record["kind"] == "intent"]
 
 
 class TestMemoryThroughTheStack(MemoryContract):
     @pytest.fixture(autouse=True)
-    def sink(self):
+    def sink(self) -> Iterator[None]:
         self._sink = MemorySink()
         yield
         records = self._sink.records
@@ -61,7 +68,8 @@ class TestMemoryThroughTheStack(MemoryContract):
             same = [r for r in _intents(records) if r["number"] == intent["number"]]
             assert len(found) == len(same), intent
 
-    def make_workspace(self, **options):
+    @override
+    def make_workspace(self, **options: Any) -> WorkspaceBase:
         options = {
             "audit": self._sink,
             "policy": Policy.allow_all(),
@@ -74,15 +82,17 @@ class TestMemoryThroughTheStack(MemoryContract):
 class _Spy(MemorySandbox):
     """Notes every operation that reaches it."""
 
-    def __init__(self, spec):
+    def __init__(self, spec: SandboxSpec) -> None:
         super().__init__(spec)
-        self.reached = []
+        self.reached: list[str] = []
         for op in OPS:
             method = op.name
             setattr(self, method, self._noting(method, getattr(self, method)))
 
-    def _noting(self, name, method):
-        async def noted(op):
+    def _noting(
+        self, name: str, method: Callable[[Op[object]], Awaitable[object]]
+    ) -> Callable[[Op[object]], Awaitable[object]]:
+        async def noted(op: Op[object]) -> object:
             self.reached.append(name)
             return await method(op)
 
@@ -91,6 +101,11 @@ class _Spy(MemorySandbox):
 
 class SpiedWorkspace(MemoryWorkspace):
     kind = _Spy
+
+    @property
+    def reached(self) -> list[str]:
+        assert isinstance(self._sandbox, _Spy)
+        return self._sandbox.reached
 
 
 pytestmark = pytest.mark.anyio
@@ -111,7 +126,7 @@ async def test_what_is_denied_reaches_no_sandbox(op):
     async with SpiedWorkspace(policy=Policy.deny_all(), audit=sink) as workspace:
         with pytest.raises(PolicyDeniedError, match="deny_all") as caught:
             await workspace._do(op)
-        assert workspace._sandbox.reached == []
+        assert workspace.reached == []
     assert isinstance(caught.value, PermissionError)
     assert caught.value.op == op.name
 
@@ -134,17 +149,17 @@ async def test_what_is_allowed_reaches_the_sandbox_and_the_record(op):
     async with SpiedWorkspace(audit=sink) as workspace:
         await workspace.write("file", b"a")
         await workspace.snapshot()
-        workspace._sandbox.reached.clear()
+        workspace.reached.clear()
         sink.records.clear()
         await _performed(workspace, op)
-        assert workspace._sandbox.reached == [op.name]
+        assert workspace.reached == [op.name]
         (intent,) = _intents(sink.records)
         (outcome,) = _outcomes(sink.records, intent["number"])
         assert intent["op"] == op.name
         assert outcome["ok"] is not isinstance(op, Dial)
 
 
-async def _performed(workspace, op):
+async def _performed(workspace: WorkspaceBase, op: Op[Any]) -> None:
     if isinstance(op, Dial):
         with pytest.raises(UnsupportedError):
             await workspace._do(op)
@@ -161,11 +176,12 @@ async def _performed(workspace, op):
 class _Full(MemorySink):
     """A sink with no room for one kind of record."""
 
-    def __init__(self, kind):
+    def __init__(self, kind: str) -> None:
         super().__init__()
         self._kind = kind
 
-    def put(self, record, /):
+    @override
+    def put(self, record: Record, /) -> None:
         if record["kind"] == self._kind:
             raise OSError("no room for the record")
         super().put(record)
@@ -176,7 +192,7 @@ async def test_what_cannot_be_recorded_does_not_happen(op):
     async with SpiedWorkspace(audit=_Full("intent")) as workspace:
         with pytest.raises(OSError, match="no room"):
             await workspace._do(op)
-        assert workspace._sandbox.reached == []
+        assert workspace.reached == []
 
 
 async def test_a_life_is_on_record():

@@ -2,8 +2,11 @@
 
 import functools
 import inspect
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import anyio.to_thread
+from typing_extensions import override
 
 from isobox import sync
 from isobox.testing.contract import WorkspaceContract
@@ -23,10 +26,10 @@ _RENAMED = {"aclose": "close"}
 class Awaited:
     """Something blocking, with the names of its asynchronous twin."""
 
-    def __init__(self, blocking):
+    def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         value = getattr(self.blocking, _RENAMED.get(name, name))
         if not inspect.ismethod(value):
             return _awaited(value)
@@ -34,25 +37,27 @@ class Awaited:
             return lambda *args, **kwargs: _awaited(value(*args, **kwargs))
         return functools.partial(_in_thread, value)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Any:
         await _in_thread(self.blocking.__enter__)
         return self
 
-    async def __aexit__(self, *error):
+    async def __aexit__(self, *error: object) -> None:
         await _in_thread(self.blocking.__exit__, *error)
 
-    async def __aiter__(self):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces = iter(self.blocking)
         while (piece := await _in_thread(next, pieces, None)) is not None:
             yield piece
 
 
-async def _in_thread(function, *args, **kwargs):
+async def _in_thread(
+    function: Callable[..., Any], *args: object, **kwargs: object
+) -> Any:
     call = functools.partial(function, *args, **kwargs)
     return _awaited(await anyio.to_thread.run_sync(call, abandon_on_cancel=True))
 
 
-def _awaited(value):
+def _awaited(value: object) -> Any:
     return Awaited(value) if isinstance(value, _BLOCKING) else value
 
 
@@ -75,8 +80,10 @@ class TestSync(WorkspaceContract):
     can_kill_sandbox = True
     host_script_backend = None
 
-    def make_workspace(self, **options):
+    @override
+    def make_workspace(self, **options: Any) -> Any:
         return Awaited(sync.LocalWorkspace(**options))
 
-    async def kill(self, workspace):
+    @override
+    async def kill(self, workspace: Any) -> None:
         await kill_tree(workspace.blocking._workspace._sandbox._child.pid)

@@ -7,6 +7,7 @@ from typing import Final, Literal
 Capability = Literal[
     "tty",  # commands on a terminal
     "dial",  # connections to ports inside
+    "copy",  # a private view of a directory: diff, apply, discard
     "snapshot",  # saving and restoring the files
     "rlimits",  # resource limits of a single command
     "kill_tree",  # every descendant of a command dies with it
@@ -20,6 +21,7 @@ CAPABILITIES: Final[frozenset[Capability]] = frozenset(
     (
         "tty",
         "dial",
+        "copy",
         "snapshot",
         "rlimits",
         "kill_tree",

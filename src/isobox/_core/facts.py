@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from isobox._core.ops import (
     AnyOp,
+    Apply,
     Dial,
+    Diff,
+    Discard,
     Edit,
     Op,
     Pull,
@@ -83,6 +86,10 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
             return {}
         case Restore():
             return {"snapshot": op.snapshot.id}
+        case Diff() | Discard():
+            return {}
+        case Apply():
+            return {"paths": None if op.paths is None else list(op.paths)}
         case _:
             assert_never(op)
 

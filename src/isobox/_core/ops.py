@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from isobox._core.results import (
     ByteStream,
+    Changes,
     Connection,
     Edited,
     Entry,
@@ -305,6 +306,47 @@ class Restore(Op[None]):
         await sandbox.restore(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff(Op[Changes]):
+    """Compare a private view with the directory that it began as."""
+
+    name: ClassVar[str] = "diff"
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Changes:
+        return await sandbox.diff(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply(Op[Changes]):
+    """Bring the changes of a private view to its directory, all or none.
+
+    Attributes:
+        paths: Only these, and what is below them; None brings everything.
+        skip_refused: Leave out what may not come instead of refusing all.
+    """
+
+    name: ClassVar[str] = "apply"
+
+    paths: tuple[str, ...] | None = None
+    skip_refused: bool = False
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Changes:
+        return await sandbox.apply(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard(Op[None]):
+    """Throw the changes of a private view away."""
+
+    name: ClassVar[str] = "discard"
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> None:
+        await sandbox.discard(self)
+
+
 AnyOp = (
     Spawn
     | Read
@@ -318,6 +360,9 @@ AnyOp = (
     | Dial
     | Snapshot
     | Restore
+    | Diff
+    | Apply
+    | Discard
 )
 
 #: Every kind of operation there is.
@@ -334,4 +379,7 @@ OPS: tuple[type[Op[object]], ...] = (
     Dial,
     Snapshot,
     Restore,
+    Diff,
+    Apply,
+    Discard,
 )

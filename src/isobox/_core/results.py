@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from typing import Self
@@ -381,6 +383,62 @@ class Process(Ongoing, ABC):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self.stdout:
             yield piece
+
+
+ChangeKind = Literal["added", "modified", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One path that differs between a workspace and its directory.
+
+    Attributes:
+        path: Relative to the workspace's root.
+        change: What became of it.
+        kind: What it is now; what it was if it was removed.
+        refused: Why it may not come to the host, or None if it may.
+        text: A unified diff, where both are text of moderate length.
+    """
+
+    path: str
+    change: ChangeKind
+    kind: Kind
+    refused: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a private view of a directory has that the directory has not.
+
+    Attributes:
+        changes: Sorted by path.
+        truncated: There were more than were looked at.
+    """
+
+    changes: tuple[Change, ...]
+    truncated: bool = False
+
+    @override
+    def __str__(self) -> str:
+        return "".join(change.text or "" for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a sandbox uses of the host; None where the backend cannot tell.
+
+    Attributes:
+        memory: Bytes.
+        cpu: Seconds of processor time since its start.
+        processes: Alive now, the guest's own included.
+        disk: Bytes below the workspace's root and in its private places.
+    """
+
+    memory: int | None = None
+    cpu: float | None = None
+    processes: int | None = None
+    disk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from isobox._core.results import Usage
+from isobox.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from isobox._core import ops
     from isobox._core.capabilities import Capability
     from isobox._core.isolation import Isolation
     from isobox._core.results import (
         ByteStream,
+        Changes,
         Connection,
         Edited,
         Entry,
@@ -154,6 +158,39 @@ class Sandbox(ABC):
             InvalidArgumentError: No such snapshot.
         """
 
+    async def diff(self, op: ops.Diff, /) -> Changes:
+        """Compare the private view with its directory.
+
+        Raises:
+            UnsupportedError: Commands work on the directory itself.
+        """
+        raise _no_copy(op)
+
+    async def apply(self, op: ops.Apply, /) -> Changes:
+        """Bring the private view's changes to its directory; returns them.
+
+        Protected names, links that leave the tree, devices and set-id bits are
+        refused: nothing of the host is changed then.
+
+        Raises:
+            UnsupportedError: Commands work on the directory itself.
+            ConflictError: The directory has changed meanwhile, at such a path.
+            ArchiveError: A change may not come to the host.
+        """
+        raise _no_copy(op)
+
+    async def discard(self, op: ops.Discard, /) -> None:
+        """Throw the private view's changes away.
+
+        Raises:
+            UnsupportedError: Commands work on the directory itself.
+        """
+        raise _no_copy(op)
+
+    async def usage(self) -> Usage:
+        """Say what it uses of the host."""
+        return Usage()
+
     @abstractmethod
     def isolation(self) -> Isolation:
         """Say what holds the workload, dimension by dimension."""
@@ -161,6 +198,14 @@ class Sandbox(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Kill every process and release everything; safe to call again."""
+
+
+def _no_copy(op: ops.Op[object]) -> UnsupportedError:
+    return UnsupportedError(
+        f"{op.name}: commands work on the directory itself; open the workspace "
+        'with mode="copy"',
+        op=op.name,
+    )
 
 
 class Provider(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - read by dataclasses
 from dataclasses import dataclass, field
+from typing import Literal
 
 MiB = 1024 * 1024
 
@@ -18,6 +19,9 @@ class Limits:
         max_timeout: The most seconds that a call may name.
         output: Bytes kept of each output of `run` when the call names none.
         processes: Processes alive at once.
+        cpus: Processors' worth of time, such as 1.5.
+        disk: Bytes that the workspace's own directory may grow to, where the
+            backend can watch it.
         open_files: Descriptors that one process may have open.
         file_size: Bytes of the largest file that a process may write.
         memory: Bytes of memory that the whole workspace may use.
@@ -31,7 +35,31 @@ class Limits:
     open_files: int | None = 4096
     file_size: int | None = None
     memory: int | None = None
+    cpus: float | None = None
+    disk: int | None = None
     tmp: int = 256 * MiB
+
+
+#: `live`: commands work on the directory itself. `copy`: on a private view of
+#: it, which is applied to the directory when somebody says so.
+Mode = Literal["live", "copy"]
+
+#: How much isolation is asked at least: all of it; all but a /proc; Landlock
+#: and seccomp alone, where no namespaces are to be had.
+MinIsolation = Literal["full", "no_proc", "landlock"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A host directory or file that a sandbox sees read-only.
+
+    Attributes:
+        source: Absolute path on the host.
+        target: Absolute path inside.
+    """
+
+    source: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +72,14 @@ class SandboxSpec:
             for a temporary one that goes when the sandbox closes.
         env: Variables that every command sees, besides the backend's own.
         limits: Limits of the workspace.
+        mode: Whether commands work on the directory or on a copy of it.
+        mounts: What else is seen of the host, read-only.
+        protect: Keep names that the host executes from being written: `.git`,
+            editors' and agents' configuration, hooks, rc files.
+        unprotected: Names of these that may be written all the same.
+        strict: The narrower system call filter.
+        debug: Let processes trace one another, as debuggers need.
+        min_isolation: Refuse to start with less.
         labels: Free text that travels with the sandbox.
     """
 
@@ -51,6 +87,13 @@ class SandboxSpec:
     workdir: str | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: Limits = field(default_factory=Limits)
+    mode: Mode = "live"
+    mounts: tuple[Mount, ...] = ()
+    protect: bool = True
+    unprotected: frozenset[str] = frozenset()
+    strict: bool = False
+    debug: bool = False
+    min_isolation: MinIsolation = "full"
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

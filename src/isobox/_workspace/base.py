@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         Process,
         RunResult,
         SnapshotRef,
+        Usage,
     )
     from isobox._core.sandbox import Provider, Sandbox
     from isobox._core.stack import R
@@ -648,6 +649,10 @@ class WorkspaceBase:
 
     def _twin(self) -> Self:
         raise NotImplementedError
+
+    async def usage(self) -> Usage:
+        """Say what the sandbox uses: memory, processor time, processes, disk."""
+        return await self._live().usage()
 
     def isolation(self) -> Isolation:
         """Say what holds the workload, dimension by dimension."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, get_args
 
 from typing_extensions import override
 
+from isobox._core.ops import Apply, Diff, Discard
+from isobox._core.spec import MinIsolation, Mode, Mount
 from isobox._workspace.base import WorkspaceBase
+from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from isobox._audit.sinks import AuditSink
-    from isobox._core.spec import Limits
+    from isobox._core.results import Changes
+    from isobox._core.spec import Limits, SandboxSpec
     from isobox._policy.policy import Policy
 
 
@@ -69,7 +74,24 @@ class BubblewrapWorkspace(WorkspaceBase):
         host_workdir: Host directory that appears at /workspace; it must exist.
             Files made inside belong to its owner. A temporary one, removed at
             close, if None.
+        mode: `live` works on the directory itself; `copy` on a private view of
+            it: see `diff`, `apply` and `discard`.
+        mounts: What else of the host is seen, read-only: paths, or pairs of a
+            host path and the path inside.
+        protect: Keep what the host executes from being written: `.git`,
+            editors' and agents' configuration, hooks, rc and CI files.
+        unprotected: Names of these that may be written all the same, such as
+            `.git`.
+        strict: Filter system calls more narrowly: no UNIX sockets, and fewer
+            calls that few programs need.
+        debug: Let processes trace one another, as debuggers need.
+        min_isolation: Start with less where the machine allows no more, as in
+            containers: `no_proc` without a /proc, `landlock` without
+            namespaces. What was achieved is in `isolation()`.
         workspace_id: See WorkspaceBase, as for the rest.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be honoured.
     """
 
     backend: ClassVar[str] = "bubblewrap"
@@ -78,6 +100,13 @@ class BubblewrapWorkspace(WorkspaceBase):
         self,
         host_workdir: str | os.PathLike[str] | None = None,
         *,
+        mode: Mode = "live",
+        mounts: Iterable[str | tuple[str, str]] = (),
+        protect: bool = True,
+        unprotected: Iterable[str] = (),
+        strict: bool = False,
+        debug: bool = False,
+        min_isolation: MinIsolation = "full",
         workspace_id: str | None = None,
         policy: Policy | None = None,
         audit: AuditSink | str | os.PathLike[str] | None = None,
@@ -94,12 +123,101 @@ class BubblewrapWorkspace(WorkspaceBase):
             labels=labels,
         )
         self._workdir = _host_path(host_workdir)
+        self._options = _Options(
+            mode=_one_of("mode", mode, get_args(Mode)),
+            mounts=tuple(_mount(each) for each in mounts),
+            protect=protect,
+            unprotected=frozenset(unprotected),
+            strict=strict,
+            debug=debug,
+            min_isolation=_one_of(
+                "min_isolation", min_isolation, get_args(MinIsolation)
+            ),
+        )
+        if mode == "copy" and self._workdir is None:
+            raise InvalidArgumentError(
+                'mode="copy" works on a view of host_workdir; name one'
+            )
+
+    async def diff(self) -> Changes:
+        """Return what the private view has that the directory has not.
+
+        Raises:
+            UnsupportedError: The mode is not `copy`.
+        """
+        return await self._do(Diff())
+
+    async def apply(
+        self, paths: Iterable[str] | None = None, *, skip_refused: bool = False
+    ) -> Changes:
+        """Bring the private view's changes to the directory; returns them.
+
+        Protected names, links that leave the tree, devices and set-id bits are
+        refused; then nothing of the directory is changed.
+
+        Args:
+            paths: Only these and what is below them, relative to the root.
+            skip_refused: Leave out what may not come instead of refusing all.
+
+        Raises:
+            UnsupportedError: The mode is not `copy`.
+            ArchiveError: A change may not come to the host.
+            ConflictError: The directory has changed meanwhile, at such a path.
+        """
+        chosen = None if paths is None else tuple(paths)
+        return await self._do(Apply(paths=chosen, skip_refused=skip_refused))
+
+    async def discard(self) -> None:
+        """Throw the private view's changes away; it is as the directory is.
+
+        Raises:
+            UnsupportedError: The mode is not `copy`.
+        """
+        await self._do(Discard())
+
+    @override
+    def _spec(self) -> SandboxSpec:
+        return replace(super()._spec(), **vars(self._options))
 
     @override
     def _twin(self) -> Self:
-        return type(self)(
+        twin = type(self)(
             policy=self._policy, env=self._env, limits=self._limits, labels=self._labels
         )
+        # Its directory is a temporary one of its own: nothing to copy from.
+        twin._options = replace(self._options, mode="live")
+        return twin
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """What a bubblewrap workspace adds to a spec, under the same names."""
+
+    mode: Mode
+    mounts: tuple[Mount, ...]
+    protect: bool
+    unprotected: frozenset[str]
+    strict: bool
+    debug: bool
+    min_isolation: MinIsolation
+
+
+def _mount(given: str | tuple[str, str]) -> Mount:
+    source, target = (given, given) if isinstance(given, str) else given
+    source = os.path.expanduser(source)
+    target = os.path.expanduser(target)
+    if not (source.startswith("/") and target.startswith("/")):
+        raise InvalidArgumentError(f"mounts: {given!r} is not absolute")
+    return Mount(source=source, target=os.path.normpath(target))
+
+
+_Word = TypeVar("_Word", bound=str)
+
+
+def _one_of(name: str, word: _Word, known: tuple[str, ...]) -> _Word:
+    if word not in known:
+        raise InvalidArgumentError(f"{name}={word!r}: there are {', '.join(known)}")
+    return word
 
 
 def _host_path(path: str | os.PathLike[str] | None) -> str | None:

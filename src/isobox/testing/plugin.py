@@ -44,12 +44,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     classes: set[type] = set()
     for item in items:
         owner = getattr(item, "cls", None)
-        if isinstance(owner, type) and hasattr(owner, "capabilities"):
+        if hasattr(owner, "capabilities"):
             classes.add(owner)
             _gate(item, owner.capabilities)
-            _expect(item, getattr(owner, "deviations", {}))
+            _expect(item, _deviations(owner))
     for owner in classes:
         _check_deviations(owner)
+
+
+def _deviations(owner: type) -> Mapping[str, str]:
+    return getattr(owner, "deviations", {})
 
 
 def _gate(item: pytest.Item, capabilities: frozenset[str]) -> None:
@@ -66,8 +70,8 @@ def _expect(item: pytest.Item, deviations: Mapping[str, str]) -> None:
 
 
 def _check_deviations(owner: type) -> None:
-    deviations: Mapping[str, str] = getattr(owner, "deviations", {})
-    if unknown := sorted(name for name in deviations if not hasattr(owner, name)):
+    names = _deviations(owner)
+    if unknown := sorted(name for name in names if not hasattr(owner, name)):
         raise pytest.UsageError(
             f"{owner.__name__}.deviations names no test: {', '.join(unknown)}"
         )

@@ -8,16 +8,22 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from isobox.errors import BackendUnavailableError
+from isobox._core.paths import within
+from isobox.errors import BackendUnavailableError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from isobox.abc import Limits
+    from collections.abc import Iterable
+
+    from isobox.abc import Limits, Mount
 
 ROOT: Final = "/workspace"
 HOME: Final = "/home/agent"
 PROGRAM: Final = "/run/isobox/guest"
 UID: Final = 1000
 MiB = 1024 * 1024
+
+#: A mount at one of these, or above it, would hide what the sandbox needs.
+_TAKEN = (ROOT, PROGRAM, "/usr", "/etc/passwd", "/proc", "/dev", "/tmp")  # noqa: S108
 
 #: Read-only, where the host has them. None holds secrets; none is /etc itself.
 _ETC = (
@@ -132,6 +138,29 @@ def _tmpfs(view: View, path: str, size: int, mode: str) -> None:
 def seal(view: View) -> None:
     """Make everything read-only that is not meant to be written."""
     view.add("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def mounts(view: View, wanted: Iterable[Mount]) -> None:
+    """Show host directories and files read-only.
+
+    Raises:
+        InvalidArgumentError: One does not exist, is neither a directory nor a
+            file, or would hide what the sandbox needs.
+    """
+    for mount in wanted:
+        source = os.path.realpath(mount.source)
+        if not (os.path.isdir(source) or os.path.isfile(source)):
+            # A read-only mount of a socket does not stop anybody to connect.
+            raise InvalidArgumentError(
+                f"mounts: {mount.source!r} is neither a directory nor a file",
+                path=mount.source,
+            )
+        if any(within(taken, mount.target) for taken in _TAKEN):
+            raise InvalidArgumentError(
+                f"mounts: {mount.target!r} would hide what the sandbox needs",
+                path=mount.target,
+            )
+        view.add("--ro-bind-fd", view.directory(source), mount.target)
 
 
 def interpreter(view: View) -> str:

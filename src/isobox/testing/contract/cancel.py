@@ -57,6 +57,7 @@ class CancelContract(Contract):
     @pytest.mark.requires("cancel")
     async def test_cancel_ends_a_command_soon(self, workspace: WorkspaceBase) -> None:
         seconds = unique_seconds()
+        cancelled = 0.0
         async with anyio.create_task_group() as group:
             group.start_soon(workspace.run, ["sleep", seconds])
             await self.until_running(workspace, seconds)

@@ -151,6 +151,7 @@ class ErrorsContract(Contract):
     ) -> None:
         await self._furnish(workspace, tmp_path)
         lost: list[float] = []
+        killed = 0.0
 
         async def forever() -> None:
             while True:

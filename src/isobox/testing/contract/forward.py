@@ -46,6 +46,7 @@ async def _serve(workspace: WorkspaceBase) -> tuple[Process, int]:
 
 
 async def _exchange(port: int, data: bytes) -> bytes:
+    received = b""
     async with (
         await anyio.connect_tcp("127.0.0.1", port) as client,
         anyio.create_task_group() as group,

@@ -1,0 +1,138 @@
+"""One start of a sandbox: what it is given, step by step."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+from isobox import _workdir
+from isobox._backends.bubblewrap import binary, protect, view
+from isobox._guest import bundle
+from isobox._linux import seccomp
+from isobox._linux.launching import IdMap, launch_command, launch_spec
+from isobox._linux.uids import UidRange
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Sequence
+
+    from isobox.abc import Limits, SandboxSpec
+
+
+class Plan:
+    """What one sandbox is made of.
+
+    Started by root, a sandbox gets a host uid that no other has, and sees the
+    owner's files as its own through an id-mapped mount. Otherwise it runs as
+    the caller.
+
+    Attributes:
+        spec: What was asked.
+        held: What lives as long as the sandbox, released in reverse order.
+        shown: What the sandbox will see.
+        root: Whether root starts it.
+        uid: The host uid that it runs as.
+        workdir: A descriptor of the directory that is the workspace.
+        idmaps: Directories that the launcher maps to the sandbox's user.
+    """
+
+    def __init__(self, spec: SandboxSpec, held: contextlib.ExitStack) -> None:
+        self.spec = spec
+        self.held = held
+        self.shown = view.View()
+        self.root = os.geteuid() == 0
+        self.uid = os.geteuid()
+        self.idmaps: list[IdMap] = []
+        self.bwrap = binary.find()
+        if self.root:
+            self.uid = held.enter_context(UidRange().lease(spec.id)).uid
+        self.workdir = self._opened(spec.workdir or self._temporary())
+
+    def _temporary(self) -> str:
+        path = os.path.realpath(tempfile.mkdtemp(prefix="isobox-"))
+        self.held.callback(_workdir.sweep_tree, path)
+        if self.root:
+            os.chown(path, self.uid, self.uid)
+        return path
+
+    def _opened(self, path: str) -> int:
+        fd = _workdir.opened(path)
+        self.shown.descriptors.append(fd)
+        uid, gid = _workdir.owner(fd)
+        if self.root and uid != self.uid:
+            self.idmaps.append(IdMap(fd, uid, gid))
+        return fd
+
+    def command(self) -> Sequence[str]:
+        """Return the argv that starts the sandbox.
+
+        Raises:
+            BackendUnavailableError: There is no interpreter for the guest.
+            InvalidArgumentError: A mount cannot be shown.
+        """
+        shown, spec = self.shown, self.spec
+        view.isolate(shown)
+        view.system(shown)
+        python = view.interpreter(shown)
+        view.scratch(shown, spec.limits)
+        shown.add("--ro-bind-data", shown.data(bundle.program(python)), view.PROGRAM)
+        view.mounts(shown, spec.mounts)
+        shown.add("--bind-fd", str(self.workdir), view.ROOT)
+        if spec.protect and spec.workdir is not None:
+            protect.show(self)
+        view.seal(shown)
+        shown.add("--chdir", "/", "--seccomp", shown.data(self._filter()))
+        return self._launched([python, "-I", "-S", view.PROGRAM])
+
+    def _filter(self) -> bytes:
+        profile = "strict" if self.spec.strict else "standard"
+        return seccomp.build(profile, debug=self.spec.debug)
+
+    def _launched(self, guest: Sequence[str]) -> Sequence[str]:
+        shown = self.shown
+        arguments = b"".join(os.fsencode(part) + b"\0" for part in shown.arguments)
+        argv = [self.bwrap, "--args", shown.data(arguments), "--", *guest]
+        if not self.root:
+            return argv
+        argv[0] = f"/proc/self/fd/{shown.directory(self.bwrap)}"
+        launch = launch_spec(
+            argv,
+            uid=self.uid,
+            gid=self.uid,
+            parent=os.getpid(),
+            idmaps=self.idmaps,
+        )
+        return launch_command(int(shown.data(launch)))
+
+    def config(self) -> dict[str, object]:
+        """Return what the guest is told."""
+        return {
+            "root": view.ROOT.encode(),
+            "confine": None,
+            "env": _environment(self.spec),
+            "rlimits": _rlimits(self.spec.limits),
+        }
+
+
+def _environment(spec: SandboxSpec) -> dict[str, bytes]:
+    env = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "HOME": view.HOME,
+        "USER": "agent",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+        **spec.env,
+    }
+    return {name: os.fsencode(value) for name, value in env.items()}
+
+
+def _rlimits(limits: Limits) -> dict[str, int]:
+    wanted = {
+        "nproc": limits.processes,
+        "nofile": limits.open_files,
+        "fsize": limits.file_size,
+        "core": 0,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
