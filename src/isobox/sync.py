@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from isobox._core.isolation import Isolation
     from isobox._core.ops import WindowSize
     from isobox._core.results import (
+        Changes,
         Edited,
         Entry,
         Exit,
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
         Matches,
         RunResult,
         SnapshotRef,
+        Usage,
     )
-    from isobox._core.spec import Limits
+    from isobox._core.spec import Limits, MinIsolation, Mode
     from isobox._policy.policy import Policy
     from isobox._workspace import base, forward, shell
 
@@ -522,6 +524,10 @@ class WorkspaceBase:
         """Return a new, initialised workspace with a copy of the files."""
         return self._around(_wait(self._workspace.fork))
 
+    def usage(self) -> Usage:
+        """Say what the sandbox uses: memory, processor time, processes, disk."""
+        return _wait(self._workspace.usage)
+
     def isolation(self) -> Isolation:
         """Say what holds the workload, dimension by dimension."""
         return self._workspace.isolation()
@@ -571,11 +577,20 @@ class LocalWorkspace(WorkspaceBase):
 class BubblewrapWorkspace(WorkspaceBase):
     """See `isobox.BubblewrapWorkspace`."""
 
+    _workspace: classes.BubblewrapWorkspace
+
     @override
     def __init__(
         self,
         host_workdir: str | os.PathLike[str] | None = None,
         *,
+        mode: Mode = "live",
+        mounts: Iterable[str | tuple[str, str]] = (),
+        protect: bool = True,
+        unprotected: Iterable[str] = (),
+        strict: bool = False,
+        debug: bool = False,
+        min_isolation: MinIsolation = "full",
         workspace_id: str | None = None,
         policy: Policy | None = None,
         audit: AuditSink | str | os.PathLike[str] | None = None,
@@ -586,6 +601,13 @@ class BubblewrapWorkspace(WorkspaceBase):
         super().__init__(
             classes.BubblewrapWorkspace(
                 host_workdir,
+                mode=mode,
+                mounts=mounts,
+                protect=protect,
+                unprotected=unprotected,
+                strict=strict,
+                debug=debug,
+                min_isolation=min_isolation,
                 workspace_id=workspace_id,
                 policy=policy,
                 audit=audit,
@@ -594,6 +616,20 @@ class BubblewrapWorkspace(WorkspaceBase):
                 labels=labels,
             )
         )
+
+    def diff(self) -> Changes:
+        """Return what the private view has that the directory has not."""
+        return _wait(self._workspace.diff)
+
+    def apply(
+        self, paths: Iterable[str] | None = None, *, skip_refused: bool = False
+    ) -> Changes:
+        """Bring the private view's changes to the directory; returns them."""
+        return _wait(self._workspace.apply, paths, skip_refused=skip_refused)
+
+    def discard(self) -> None:
+        """Throw the private view's changes away; it is as the directory is."""
+        _wait(self._workspace.discard)
 
 
 def _arriving(data: str | Body) -> str | bytes | AsyncIterator[bytes]:

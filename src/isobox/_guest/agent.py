@@ -292,7 +292,7 @@ def _bracket(pattern: str, at: int) -> Tuple[str, int]:
         return "\\[", at + 1
     inside = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
     if inside[:1] in ("!", "^"):
-        return "[^/" + inside[1:] + "]", end + 1
+        inside = "^" + inside[1:]
     return "(?!/)[" + inside + "]", end + 1
 
 
@@ -1501,6 +1501,8 @@ class Command(Job):
             self._let_go(output)
         for source in self._sources:
             self._let_go(source)
+        # Its timers keep it until they are due; what it printed need not stay.
+        self._outputs = self._sources = []
         if self._spool is not None:
             os.close(self._spool)
             self._spool = None
@@ -1772,7 +1774,7 @@ class Writing(Job):
         self._digest = _sha256()
         self._comparison: Any = None
         if fields.get("body") is not None:
-            self._take(fields["body"])
+            self.on_data(BODY, fields["body"])
             self.on_end(BODY)
 
     def on_data(self, channel: int, data: bytes) -> None:
@@ -2144,11 +2146,16 @@ class Worker(Job):
     def _time_out(self) -> None:
         if self.guest.streams.get(self.stream) is self:
             self._late = True
-            _send_signal(self._pid, _signal.SIGKILL)
+            self._kill()
 
     def cancel(self) -> None:
-        _send_signal(self._pid, _signal.SIGKILL)
+        self._kill()
         self.fail(Refused("cancelled"))
+
+    def _kill(self) -> None:
+        # Once it has answered it may be gone, and its number another's.
+        if not self._answered_all:
+            _send_signal(self._pid, _signal.SIGKILL)
 
     def _answered(self, _events: int) -> None:
         data = os.read(self._answer, PIECE)

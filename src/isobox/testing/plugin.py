@@ -43,10 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     classes: set[type] = set()
     for item in items:
-        owner = getattr(item, "cls", None)
-        if hasattr(owner, "capabilities"):
+        owner: type | None = getattr(item, "cls", None)
+        capabilities: frozenset[str] | None = getattr(owner, "capabilities", None)
+        if owner is not None and capabilities is not None:
             classes.add(owner)
-            _gate(item, owner.capabilities)
+            _gate(item, capabilities)
             _expect(item, _deviations(owner))
     for owner in classes:
         _check_deviations(owner)

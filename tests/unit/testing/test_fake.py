@@ -3,9 +3,11 @@
 import anyio
 import pytest
 
+from isobox import _registry
 from isobox.errors import BackendMissingError, InvalidArgumentError, UnsupportedError
 from isobox.testing._patterns import glob_pattern
 from isobox.testing._pipes import Capture, Pipe
+from isobox.testing._process import MemoryProcess
 from isobox.testing.fake import MemoryProvider, MemorySandbox, MemoryWorkspace
 
 pytestmark = pytest.mark.anyio
@@ -28,8 +30,6 @@ async def test_it_needs_nothing():
 
 
 async def test_it_is_no_backend_that_users_can_name():
-    from isobox import _registry
-
     with pytest.raises(BackendMissingError):
         _registry.provider("memory")
 
@@ -66,6 +66,7 @@ async def test_files_can_be_planted(workspace):
 async def test_closing_kills_what_runs():
     async with MemoryWorkspace() as workspace:
         process = await workspace.start(["sleep", "60"])
+    assert isinstance(process, MemoryProcess)
     assert process.ended
 
 

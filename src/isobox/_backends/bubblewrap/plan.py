@@ -86,8 +86,9 @@ class Plan:
         return self._launched([python, "-I", "-S", view.PROGRAM])
 
     def _filter(self) -> bytes:
-        profile = "strict" if self.spec.strict else "standard"
-        return seccomp.build(profile, debug=self.spec.debug)
+        return seccomp.build(
+            "strict" if self.spec.strict else "standard", debug=self.spec.debug
+        )
 
     def _launched(self, guest: Sequence[str]) -> Sequence[str]:
         shown = self.shown

@@ -46,23 +46,20 @@ async def _serve(workspace: WorkspaceBase) -> tuple[Process, int]:
 
 
 async def _exchange(port: int, data: bytes) -> bytes:
-    received = b""
+    received = bytearray()
     async with (
         await anyio.connect_tcp("127.0.0.1", port) as client,
         anyio.create_task_group() as group,
     ):
         group.start_soon(_send, client, data)
-        received = await _received(client)
-    return received
+        async for piece in client:
+            received += piece
+    return bytes(received)
 
 
 async def _send(client: SocketStream, data: bytes) -> None:
     await client.send(data)
     await client.send_eof()
-
-
-async def _received(client: SocketStream) -> bytes:
-    return b"".join([piece async for piece in client])
 
 
 class ForwardContract(Contract):
