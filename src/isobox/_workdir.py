@@ -36,7 +36,7 @@ def opened(path: str) -> int:
     """
     _refuse_overlaps(path)
     try:
-        fd = _walked(path)
+        fd = walked(path)
     except FileNotFoundError:
         raise PathMissingError(
             f"the workspace's directory {path!r} does not exist; create it first",
@@ -52,7 +52,12 @@ def opened(path: str) -> int:
     return fd
 
 
-def _walked(path: str) -> int:
+def walked(path: str) -> int:
+    """Return a descriptor of a directory, opened without following any link.
+
+    Raises:
+        OSError: There is none, or a link is on the way.
+    """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open("/", flags | getattr(os, "O_PATH", os.O_RDONLY))
     for name in filter(None, path.split("/")):

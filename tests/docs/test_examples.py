@@ -15,10 +15,16 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from isobox import _registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from isobox import Availability
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -44,7 +50,7 @@ class Example:
     output: str | None
 
 
-def examples():
+def examples() -> Iterator[Example]:
     for page in PAGES:
         text = page.read_text()
         for found in FENCE.finditer(text):
@@ -57,7 +63,7 @@ EXAMPLES = list(examples())
 RUNNABLE = [each for each in EXAMPLES if each.info == "python runnable"]
 
 
-def available(backend):
+def available(backend: str) -> Availability:
     return asyncio.run(_registry.provider(backend).probe())
 
 

@@ -50,7 +50,7 @@ def test_op_names_its_path(kind):
 @pytest.mark.parametrize("kind", abc.OPS, ids=lambda kind: kind.__name__)
 def test_op_is_frozen_and_a_method_of_the_sandbox(kind):
     assert kind.__dataclass_params__.frozen
-    assert kind.name in abc.Sandbox.__abstractmethods__
+    assert callable(getattr(abc.Sandbox, kind.name))
 
 
 def test_every_op_is_listed():

@@ -15,6 +15,8 @@ PUBLIC = [
     "Barrier",
     "BubblewrapWorkspace",
     "Captured",
+    "Change",
+    "Changes",
     "Edited",
     "Entry",
     "Exit",
@@ -27,11 +29,13 @@ PUBLIC = [
     "Match",
     "Matches",
     "MemorySink",
+    "Mount",
     "Policy",
     "Process",
     "RunResult",
     "Shell",
     "SnapshotRef",
+    "Usage",
     "WorkspaceBase",
 ]
 HEAVY = ("anyio", "asyncio", "typer", "click", "rich", "pydantic", "pytest")

@@ -103,6 +103,8 @@ class GuestProcess(Process):
             self.pid = pid
             self._begin()
         elif fields.get("event") == "exit":
+            if "failed" in fields:
+                raise ProtocolError("the guest ended what never started")
             self._end(_exit(fields, self._op))
         else:
             raise ProtocolError("the guest reported an unknown event")
@@ -114,7 +116,11 @@ class GuestProcess(Process):
         try:
             end = _exit(fields, self._op)
             end = self._with_captured(end, fields)
-        except (ProtocolError, LimitError, InvalidArgumentError) as error:
+        except ProtocolError as error:
+            self._fail(error)
+            self.stream.channel.fail(error)
+            return
+        except (LimitError, InvalidArgumentError) as error:
             self._fail(error)
             return
         self._end(end)
@@ -263,7 +269,8 @@ def _exit(fields: Fields, op: Spawn) -> Exit:
 
 def _status(fields: Fields, op: Spawn) -> int:
     number = fields.get("failed")
-    if isinstance(number, int):
+    # SAFETY: strerror raises for a number that is no errno.
+    if isinstance(number, int) and 0 < number < 4096:
         return _not_started(number, op)
     status = fields.get("exit")
     if isinstance(status, int) and 0 <= status <= 255:

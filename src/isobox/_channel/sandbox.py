@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import secrets
 import tempfile
@@ -127,7 +128,7 @@ class ChannelSandbox(Sandbox):
         stream = self.channel.open(
             "read", path=_bytes(op.path), offset=op.offset, length=op.length
         )
-        return await _opened(stream, op="read", path=op.path)
+        return await _opened(stream, op="read", path=op.path, most=op.length)
 
     @override
     async def write(self, op: ops.Write, /) -> Entry:
@@ -155,10 +156,10 @@ class ChannelSandbox(Sandbox):
         stream.inbox(agent.BODY)
         async with _settled(stream, op="edit", path=op.path):
             fields = await stream.answer()
-        count = fields.get("count")
-        if not isinstance(count, int):
-            raise ProtocolError("the guest did not say what it replaced")
-        return Edited(_entry(fields, op.path), count)
+            count = fields.get("count")
+            if not isinstance(count, int):
+                raise ProtocolError("the guest did not say what it replaced")
+            return Edited(_entry(fields, op.path), count)
 
     @override
     async def scan(self, op: ops.Scan, /) -> Listing:
@@ -202,12 +203,14 @@ class ChannelSandbox(Sandbox):
         async with _settled(stream, op="search", path=op.path):
             data = await self._gathered(stream)
             fields = await stream.answer()
-        late = fields.get("late") is True
-        found = tuple(unpack.matches(data, op.path, cut=late))
+            late = fields.get("late") is True
+            # SAFETY: a Match takes more room than its bytes; keep no more of them.
+            every = unpack.matches(data, op.path, cut=late)
+            found = tuple(itertools.islice(every, op.limit))
         files, skipped = fields.get("files"), fields.get("skipped")
         known = isinstance(skipped, list)
         return Matches(
-            found[: op.limit],
+            found,
             files if isinstance(files, int) else 0,
             late or fields.get("truncated") is True,
             tuple(
@@ -264,7 +267,7 @@ class ChannelSandbox(Sandbox):
         stream.on_event = lambda _: connected.set()
         stream.on_answer(lambda _, __: connected.set())
         where = f"{op.host}:{op.port}"
-        async with _settled(stream, op="dial", path=where):
+        async with _opening(stream, op="dial", path=where):
             await connected.wait()
             stream.raise_failure()
         return _Dialled(stream, op="dial", path=where)
@@ -346,38 +349,54 @@ async def _settled(stream: Stream, *, op: str, path: str) -> AsyncGenerator[None
         stream.channel.fail(error)
         raise
     finally:
-        if not stream.answered and op != "dial":
+        if not stream.answered:
             with anyio.CancelScope(shield=True):
                 await stream.cancel()
 
 
-async def _opened(stream: Stream, *, op: str, path: str) -> ByteStream:
-    box = stream.inbox(agent.BODY)
+@contextlib.asynccontextmanager
+async def _opening(stream: Stream, *, op: str, path: str) -> AsyncGenerator[None]:
+    """Translate refusals; what does not open does not go on."""
     try:
-        await box.wait()
-        if not box:
-            stream.raise_failure()
+        yield
     except GuestRefusal as refusal:
         raise error_for(refusal, op=op, path=path) from None
     except BaseException:
         with anyio.CancelScope(shield=True):
             await stream.cancel()
         raise
-    return _Body(stream, op=op, path=path)
+
+
+async def _opened(
+    stream: Stream, *, op: str, path: str, most: int | None = None
+) -> ByteStream:
+    box = stream.inbox(agent.BODY)
+    async with _opening(stream, op=op, path=path):
+        await box.wait()
+        if not box:
+            stream.raise_failure()
+    return _Body(stream, op=op, path=path, most=most)
 
 
 class _Body(ByteStream):
-    def __init__(self, stream: Stream, *, op: str, path: str) -> None:
+    def __init__(
+        self, stream: Stream, *, op: str, path: str, most: int | None = None
+    ) -> None:
         super().__init__()
         self._stream = stream
         self._op = op
         self._path = path
+        self._most = most
         self._count = 0
 
     @override
     async def receive(self) -> bytes:
         piece = await self._stream.receive(agent.BODY)
         self._count += len(piece)
+        if self._most is not None and self._count > self._most:
+            error = ProtocolError("the guest sent more than was asked")
+            self._stream.channel.fail(error)
+            raise error
         if not piece:
             self._ended({"bytes": self._count})
             await self._conclude()

@@ -112,7 +112,8 @@ class Stream:
         Raises:
             ProtocolError: It is not one that may come now.
         """
-        if kind == agent.DATA and payload:
+        # SAFETY: empty DATA would cost no credit, and read as the end.
+        if kind == agent.DATA and len(payload) > 1:
             self._box(payload[0]).put(payload[1:])
         elif kind == agent.END and len(payload) == 1:
             self._box(payload[0]).end()
@@ -282,11 +283,12 @@ class GuestRefusal(Exception):  # noqa: N818 - it never leaves the backend
 def refusal(message: Fields) -> GuestRefusal:
     """Return the refusal that an ERROR frame carries."""
     code, text, number = (message.get(key) for key in ("code", "message", "errno"))
-    # SAFETY: the guest's text goes into an error message; bound it.
+    # SAFETY: the guest's text goes into an error message; bound it. A number
+    # beyond what errno has would make strerror raise.
     return GuestRefusal(
         code if isinstance(code, str) else "internal",
         text[:500] if isinstance(text, str) else "",
-        number if isinstance(number, int) else 0,
+        number if isinstance(number, int) and 0 <= number < 4096 else 0,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal as _signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from typing_extensions import override
 
@@ -162,8 +162,7 @@ class RunResult:
         return bool(self.output.omitted or self.errors.omitted)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One name in the file system, described without following a link.
 
     Attributes:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Pattern,
         Set,
         Tuple,
+        Union,
     )
 
 VERSION = 1
@@ -56,7 +57,7 @@ ACCEPT, PING, PONG = range(11, 14)
 #: Bytes that may be under way on one channel before the receiver grants more.
 WINDOW = 1 << 20
 #: The largest DATA payload, in either direction.
-PIECE = 1 << 18
+PIECE = 1 << 17
 #: The largest payload of any other frame.
 LARGEST = 1 << 24
 #: Streams with this bit are opened by the guest, for accepted connections.
@@ -67,6 +68,8 @@ BODY = 0
 
 #: Output that is not larger travels in the RESULT itself.
 _INLINE = 1 << 15
+#: Bytes that are received at once; a longer frame makes more room for itself.
+_ROOM = 8 * PIECE
 #: Bytes waiting for the host above which no more is read from commands.
 _BACKLOG = 4 << 20
 #: Seconds to read on after a command has ended while others hold its pipes.
@@ -77,6 +80,8 @@ _LONGEST_ARGUMENT = 131072 - 1
 _LONGEST_INLINE_SCRIPT = 100_000
 #: PATH_MAX: no call takes a longer path.
 _LONGEST_PATH = 4096
+#: Bytes of entries that are sent together, while the next are looked for.
+_BATCH = 1 << 14
 #: Idle wardens that are kept.
 _SPARE_WARDENS = 4
 #: Rounds of killing after which descendants are stopped before they are killed.
@@ -668,7 +673,8 @@ class Wire:
         self._sock = sock
         self._loop = loop
         self._handle = handle
-        self._input = bytearray()
+        self._input = bytearray(_ROOM)
+        self._held = 0
         self._output: List[bytes] = []
         self.backlog = 0
         self.on_relief: List[Callable[[], None]] = []
@@ -687,30 +693,40 @@ class Wire:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(PIECE)
+            with memoryview(self._input) as view:
+                got = self._sock.recv_into(view[self._held :])
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
+            got = 0
+        if not got:
             raise EOFError
-        self._input += data
+        self._held += got
         self._parse()
 
     def _parse(self) -> None:
-        buffer, at = self._input, 0
-        while len(buffer) - at >= HEADER.size:
-            size, kind, stream = HEADER.unpack_from(buffer, at)
-            if size > LARGEST:
-                raise EOFError
-            end = at + HEADER.size + size
-            if end > len(buffer):
-                break
-            payload = bytes(buffer[at + HEADER.size : end])
-            at = end
-            self._handle(kind, stream, payload)
-        if at:
-            del buffer[:at]
+        """Handle every whole frame, and keep the rest at the front."""
+        at, need = 0, 0
+        with memoryview(self._input) as view:
+            while self._held - at >= HEADER.size:
+                size, kind, stream = HEADER.unpack_from(view, at)
+                if size > LARGEST:
+                    raise EOFError
+                need = HEADER.size + size
+                if at + need > self._held:
+                    break
+                with view[at + HEADER.size : at + need] as payload:
+                    # Only DATA is large; copying it would cost the most.
+                    whole = payload if kind == DATA else bytes(payload)
+                    self._handle(kind, stream, whole)
+                at += need
+            if at:
+                view[: self._held - at] = view[at : self._held]
+                self._held -= at
+        if need > len(self._input):
+            self._input.extend(bytes(need - len(self._input)))
+        elif len(self._input) > _ROOM and self._held < _ROOM:
+            del self._input[_ROOM:]
 
     def send(self, kind: int, stream: int, *parts: bytes) -> None:
         """Queue one frame."""
@@ -769,8 +785,8 @@ class Job:
 
     # What the host may send.
 
-    def on_data(self, channel: int, data: bytes) -> None:
-        """Bytes arrived."""
+    def on_data(self, channel: int, data: memoryview) -> None:
+        """Bytes arrived; they are gone when this returns."""
         raise Refused("invalid", "this operation takes no data")
 
     def on_end(self, channel: int) -> None:
@@ -949,12 +965,12 @@ class Sink:
         self._last = False
         os.set_blocking(fd, False)
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: memoryview) -> None:
         """Write, or keep until the descriptor takes it."""
         self._owed += len(data)
         if self._owed > WINDOW:
             raise EOFError  # the host does not keep to the window
-        self._add(data)
+        self._add(bytes(data))
 
     def _add(self, data: bytes) -> None:
         if not self.open:
@@ -1146,6 +1162,12 @@ class Post:
         sock.settimeout(5.0)
         guest.loop.watch(sock.fileno(), _IN, self._events)
 
+    def alive(self) -> bool:
+        """Whether it still listens; the workload may just have killed it."""
+        poll = select.poll()
+        poll.register(self._sock, 0)
+        return not poll.poll(0)
+
     def ask(self, request: Dict[str, Any], descriptors: List[int]) -> None:
         """Have the warden start a command."""
         raw = encode(request)
@@ -1223,6 +1245,7 @@ class Command(Job):
             self._post.command = None
             guest.retire(self._post)
             del guest.commands[stream]
+            self.released()
             raise
         self._set_timers()
 
@@ -1353,7 +1376,7 @@ class Command(Job):
                     self._spool = None
                     return
 
-    def on_data(self, channel: int, data: bytes) -> None:
+    def on_data(self, channel: int, data: memoryview) -> None:
         if self._stdin is None:
             raise Refused("invalid", "standard input is not open")
         self._stdin.put(data)
@@ -1711,11 +1734,9 @@ class Draft:
         if self._mtime_ns is not None:
             os.utime(self.fd, ns=(self._mtime_ns, self._mtime_ns))
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Union[bytes, memoryview]) -> None:
         """Append to it."""
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self.fd, view) :]
+        _write_all(self.fd, data)
 
     def publish(self) -> os.stat_result:
         """Put it in the old one's place, at once and whole."""
@@ -1774,10 +1795,9 @@ class Writing(Job):
         self._digest = _sha256()
         self._comparison: Any = None
         if fields.get("body") is not None:
-            self.on_data(BODY, fields["body"])
-            self.on_end(BODY)
+            self._take_whole(fields["body"])
 
-    def on_data(self, channel: int, data: bytes) -> None:
+    def on_data(self, channel: int, data: memoryview) -> None:
         if self._draft is None:
             return
         try:
@@ -1787,7 +1807,15 @@ class Writing(Job):
         else:
             self.grant(BODY, len(data))
 
-    def _take(self, data: bytes) -> None:
+    def _take_whole(self, data: bytes) -> None:
+        try:
+            self._take(data)
+        except OSError as error:
+            self.fail(error)
+        else:
+            self.on_end(BODY)
+
+    def _take(self, data: Union[bytes, memoryview]) -> None:
         assert self._draft is not None
         self._draft.write(data)
         self._digest.update(data)
@@ -1936,7 +1964,7 @@ def _scan(top: bytes, depth: Optional[int], fields: Dict[str, Any]) -> Any:
             left -= 1
             batch.append(_entry(path, found, fields))
             size += len(batch[-1])
-            if size > PIECE - 16384:
+            if size > _BATCH:
                 yield b"".join(batch)
                 batch, size = [], 0
         if not batch or len(todo) % 64 == 0:
@@ -2129,7 +2157,7 @@ class Worker(Job):
         if timeout is not None:
             guest.loop.later(timeout, self._time_out)
 
-    def on_data(self, channel: int, data: bytes) -> None:
+    def on_data(self, channel: int, data: memoryview) -> None:
         if self._sink is None:
             raise Refused("invalid", "this operation takes no data")
         self._sink.put(data)
@@ -2247,10 +2275,12 @@ def search_tree(fields: Dict[str, Any], writer: int) -> Dict[str, Any]:
     return {"files": files, "skipped": skipped, "truncated": False}
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def _write_all(fd: int, data: Union[bytes, memoryview]) -> None:
+    done = os.write(fd, data)
+    if done < len(data):
+        view = memoryview(data)
+        while done < len(data):
+            done += os.write(fd, view[done:])
 
 
 def _searched(top: bytes, matches: Optional[Callable[[str], Any]]) -> Iterator[bytes]:
@@ -2468,7 +2498,7 @@ class Dialled(Job):
         self._source = Source(self, os.dup(self._sock.fileno()), BODY)
         self._sink = Outward(self, os.dup(self._sock.fileno()), BODY)
 
-    def on_data(self, channel: int, data: bytes) -> None:
+    def on_data(self, channel: int, data: memoryview) -> None:
         if self._sink is not None:
             self._sink.put(data)
         self.drained()
@@ -2652,7 +2682,7 @@ class Guest:
     def warden(self) -> Post:
         """Return a warden that has no command."""
         for post in self._posts:
-            if post.idle and post.command is None:
+            if post.idle and post.command is None and post.alive():
                 return post
         return self._new_warden()
 
@@ -2745,7 +2775,8 @@ class Guest:
             return  # it has just answered
         try:
             if kind == DATA:
-                job.on_data(payload[0], payload[1:])
+                with memoryview(payload)[1:] as data:
+                    job.on_data(payload[0], data)
             elif kind == END:
                 job.on_end(payload[0])
             elif kind == CREDIT:
@@ -2767,6 +2798,7 @@ class Guest:
             "uid": os.getuid(),
             "gid": os.getgid(),
             "shell": self.shell,
+            "unsealed": [path for path in fields["sealed"] if os.access(path, os.W_OK)],
         }
         self.wire.send(HELLO, 0, encode(hello))
         # The first command should not wait for its warden.

@@ -15,6 +15,8 @@ directive is followed by that many more:
     idmap FD UID GID            FD is a directory whose files belong to UID and
                                 GID; from then on the same number is that
                                 directory with `user` as the owner of its files
+    open FD ROOT PATH           FD becomes what is at PATH below the directory
+                                ROOT, as `idmap` left it; no link is followed
     rlimit RESOURCE SOFT HARD   numbers of `setrlimit`; -1 is without limit
     oom_score_adj N             who is killed first when memory ends; 1000 is
     exec FILE ARGUMENT...       the rest of the list: `argv` from its first
@@ -54,7 +56,11 @@ SIGXFSZ = 25
 # Newer than 2018: the same number on every architecture.
 SYS_OPEN_TREE = 428
 SYS_MOVE_MOUNT = 429
+SYS_OPENAT2 = 437
 SYS_MOUNT_SETATTR = 442
+
+# RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_MAGICLINKS
+CONFINED = 0x8 | 0x4 | 0x2
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -68,6 +74,16 @@ class MountAttributes(ctypes.Structure):
         ("attr_clr", ctypes.c_uint64),
         ("propagation", ctypes.c_uint64),
         ("userns_fd", ctypes.c_uint64),
+    )
+
+
+class OpenHow(ctypes.Structure):
+    """The kernel's `struct open_how`."""
+
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
     )
 
 
@@ -97,6 +113,7 @@ class Spec:
         self.gid = 0
         self.stage = b""
         self.idmaps: list[tuple[int, int, int]] = []
+        self.openings: list[tuple[int, int, bytes]] = []
         self.rlimits: list[tuple[int, int, int]] = []
         self.oom_score_adj: int | None = None
         self.argv: list[bytes] = []
@@ -116,6 +133,8 @@ class Spec:
                 self.stage = next(rest)
             elif name == b"idmap":
                 self.idmaps.append((int(next(rest)), int(next(rest)), int(next(rest))))
+            elif name == b"open":
+                self.openings.append((int(next(rest)), int(next(rest)), next(rest)))
             elif name == b"rlimit":
                 self.rlimits.append((int(next(rest)), int(next(rest)), int(next(rest))))
             elif name == b"oom_score_adj":
@@ -141,6 +160,8 @@ def main() -> None:
             namespaces[uid, gid] = mapping_namespace((uid, spec.uid), (gid, spec.gid))
         give_to_user(tree, fd, namespaces[uid, gid])
         attach(tree, fd, spec.stage)
+    for fd, root, path in spec.openings:
+        open_beneath(fd, root, path)
     limit(spec)
     become(spec.uid, spec.gid)
     die_with(spec.parent)
@@ -231,6 +252,15 @@ def attach(tree: int, fd: int, stage: bytes) -> None:
         os.mkdir(place)
         syscall(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH)
         os.dup2(os.open(place, os.O_PATH), fd)
+
+
+def open_beneath(fd: int, root: int, path: bytes) -> None:
+    with Step(f"open {os.fsdecode(path)}"):
+        # SAFETY: an earlier sandbox may have left links here (CVE-2024-42472).
+        how = OpenHow(flags=os.O_PATH | os.O_CLOEXEC, resolve=CONFINED)
+        size = ctypes.sizeof(how)
+        opened = syscall(SYS_OPENAT2, root, path, ctypes.byref(how), size)
+        os.dup2(opened, fd)
 
 
 def limit(spec: Spec) -> None:

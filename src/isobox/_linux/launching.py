@@ -37,6 +37,21 @@ class IdMap:
     gid: int
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is to be opened below an id-mapped directory, through no link.
+
+    Attributes:
+        fd: An inherited descriptor whose number it gets.
+        root: The descriptor of the directory, as in its `IdMap`.
+        path: Relative to the directory.
+    """
+
+    fd: int
+    root: int
+    path: str
+
+
 def launch_command(spec_fd: int) -> tuple[str, ...]:
     """Return the argv that runs the launcher on the spec in `spec_fd`."""
     return (sys.executable, "-I", "-S", _LAUNCHER, str(spec_fd))
@@ -49,6 +64,7 @@ def launch_spec(
     gid: int,
     parent: int,
     idmaps: Iterable[IdMap] = (),
+    openings: Iterable[Opening] = (),
     rlimits: Mapping[int, tuple[int, int]] | None = None,
     oom_score_adj: int | None = None,
     stage: str = STAGE,
@@ -62,6 +78,7 @@ def launch_spec(
         parent: Process that starts it, and with which it dies. The kernel means
             the thread: start it from one that lives as long as the sandbox.
         idmaps: Directories to hand over.
+        openings: What to open below them.
         rlimits: Soft and hard limit by number of `resource`; -1 has no end.
         oom_score_adj: -1000 to 1000, or None to inherit it.
         stage: Directory that exists and whose parents everybody may enter. Only
@@ -78,6 +95,8 @@ def launch_spec(
     fields: list[object] = ["parent", parent, "user", uid, gid, "stage", stage]
     for idmap in idmaps:
         fields += ["idmap", idmap.fd, idmap.uid, idmap.gid]
+    for opening in openings:
+        fields += ["open", opening.fd, opening.root, opening.path]
     for number, limits in (rlimits or {}).items():
         fields += ["rlimit", number, *limits]
     if oom_score_adj is not None:

@@ -124,7 +124,6 @@ _STRICT: Final = (
     "listmount",
     "mbind",
     "memfd_secret",
-    "personality",
     "process_madvise",
     "process_mrelease",
     "remap_file_pages",
@@ -133,6 +132,11 @@ _STRICT: Final = (
     "statmount",
     "vmsplice",
 )
+
+# The native one, 32 bits, an old release's name, and the question which it is.
+# Others map memory executable or at fixed places, which exploits are fond of.
+_PERSONALITIES: Final = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+_NO_RANDOM_ADDRESSES: Final = 0x40000
 
 _NEW_NAMESPACES: Final = 0x7E020000
 _INJECTIONS: Final = (0x5412, 0x541C, 0x5423)  # TIOCSTI, TIOCLINUX, TIOCSETD
@@ -177,7 +181,8 @@ def build(
         profile: `standard` runs what developers run. `strict` refuses, besides,
             UNIX sockets, datagram socket pairs and calls that few programs need.
         arch: The architecture to build for; None is this machine's.
-        debug: Let processes trace one another, as debuggers need.
+        debug: Let processes trace one another and have addresses that are not
+            random, as debuggers need.
 
     Raises:
         InvalidArgumentError: There is no such profile.
@@ -191,6 +196,7 @@ def build(
     program.start()
     _check_modes(program)
     _check_namespaces_and_terminals(program)
+    _check_personality(program, debug=debug)
     _check_sockets(program, strict=profile == "strict")
     program.refuse(_ABSENT, errno.ENOSYS)
     program.refuse(_FORBIDDEN, errno.EPERM)
@@ -217,6 +223,18 @@ def _check_namespaces_and_terminals(program: _Program) -> None:
     # SAFETY: the kernel looks at 32 bits of the request, and so must we.
     injections = [_Step(_IF_EQUAL, request, hit="refuse") for request in _INJECTIONS]
     program.when("ioctl", [_argument(1), *injections])
+
+
+def _check_personality(program: _Program, *, debug: bool) -> None:
+    *harmless, last = (*_PERSONALITIES, *((_NO_RANDOM_ADDRESSES,) if debug else ()))
+    program.when(
+        "personality",
+        [
+            _argument(0),
+            *(_Step(_IF_EQUAL, persona, hit="allow") for persona in harmless),
+            _Step(_IF_EQUAL, last, hit="allow", miss="refuse"),
+        ],
+    )
 
 
 def _check_sockets(program: _Program, *, strict: bool) -> None:

@@ -9,7 +9,7 @@ import stat
 import tarfile
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from isobox.errors import ArchiveError, StorageError
+from isobox.errors import ArchiveError, IsoboxError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 1 << 18
 _BLOCK: Final = 512
+#: What tarfile may read, and keeps in memory, between two members' contents.
+_HEADERS: Final = (1 << 20) + _PIECE
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -107,7 +109,8 @@ class Replaced:
         self._path = path
         self._mode = mode & 0o777
         self._mtime_ns = mtime_ns
-        self._draft = f"{path}.{secrets.token_hex(6)}.part"
+        draft = f".isobox-{secrets.token_hex(8)}.part"
+        self._draft = os.path.join(os.path.dirname(path), draft)
         self._fd = -1
 
     def write(self, data: bytes) -> None:
@@ -157,31 +160,65 @@ def unpack(source: Readable, root: str) -> int:
         os.close(top)
 
 
+class _Metered:
+    """Bounds what is read for headers, which tarfile keeps in memory."""
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        self._left = _HEADERS
+
+    def allow(self, content: int) -> None:
+        """Let a member's content be read, and the headers behind it."""
+        self._left = content + _HEADERS
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes, less only at the end."""
+        data = self._source.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise ArchiveError("the sandbox sent headers that are too long")
+        return data
+
+
 class _Unpacking:
     def __init__(self, top: int) -> None:
         self._top = top
-        self._folders: list[tuple[list[str], tarfile.TarInfo]] = []
+        self._folders: dict[tuple[str, ...], tuple[int, float]] = {}
 
     def run(self, source: Readable) -> int:
-        count = 0
         try:
-            with tarfile.open(
-                fileobj=cast("tarfile._Fileobj", source),
-                mode="r|",
-                bufsize=_PIECE,
-                encoding="utf-8",
-                errors="surrogateescape",
-            ) as members:
-                for member in members:
-                    self._place(members, member)
-                    count += 1
-        except tarfile.TarError as error:
-            raise ArchiveError(f"the sandbox sent no archive: {error}") from error
+            count = self._run(_Metered(source))
+            self._finish_folders()
+        except IsoboxError:
+            raise
         except OSError as error:
             raise StorageError(
                 f"unpacking on the host: {error.strerror}", code=error.errno or 0
             ) from error
-        self._finish_folders()
+        # SAFETY: numbers and names that no call takes raise these, and headers
+        # without end exhaust the stack.
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+            raise ArchiveError(f"the sandbox sent no archive: {error}") from error
+        return count
+
+    def _run(self, source: _Metered) -> int:
+        count = 0
+        with tarfile.open(
+            fileobj=cast("tarfile._Fileobj", source),
+            mode="r|",
+            bufsize=_PIECE,
+            encoding="utf-8",
+            errors="surrogateescape",
+        ) as members:
+            for member in members:
+                # SAFETY: what tarfile gathers over the whole archive must stay
+                # small; our guest sends neither of the two kinds.
+                if member.issparse() or members.pax_headers:
+                    raise ArchiveError(f"a member of a strange kind: {member.name!r}")
+                source.allow(member.size if member.isreg() else 0)
+                self._place(members, member)
+                vars(members)["members"].clear()
+                count += 1
         return count
 
     def _place(self, members: tarfile.TarFile, member: tarfile.TarInfo) -> None:
@@ -189,7 +226,7 @@ class _Unpacking:
         parts = _parts(member.name)
         if member.isdir():
             os.close(self._enter(parts))
-            self._folders.append((parts, member))
+            self._folders[tuple(parts)] = member.mode & 0o777, member.mtime
             return
         if not parts:
             raise ArchiveError("the archive's root is no directory")
@@ -255,11 +292,11 @@ class _Unpacking:
             os.close(source)
 
     def _finish_folders(self) -> None:
-        for parts, member in reversed(self._folders):
-            fd = self._enter(parts)
+        for parts, (mode, mtime) in reversed(self._folders.items()):
+            fd = self._enter(list(parts))
             try:
-                os.fchmod(fd, (member.mode & 0o777) | 0o700)
-                os.utime(fd, (member.mtime, member.mtime))
+                os.fchmod(fd, mode | 0o700)
+                os.utime(fd, (mtime, mtime))
             finally:
                 os.close(fd)
 
@@ -274,15 +311,11 @@ def _parts(name: str) -> list[str]:
 
 
 def _check_link(parts: list[str], target: str) -> None:
-    depth = len(parts) - 1
-    for part in target.split("/"):
-        if part == "..":
-            depth -= 1
-        elif part not in ("", "."):
-            depth += 1
-        if depth < 0:
-            break
-    if target.startswith("/") or depth < 0:
+    steps = [part for part in target.split("/") if part not in ("", ".")]
+    up = steps.count("..")
+    # SAFETY: behind a name, which may be a link itself, ".." leads anywhere.
+    climbs = up > len(parts) - 1 or ".." in steps[up:]
+    if target.startswith("/") or climbs:
         raise ArchiveError(
             f"a link leaves the directory: {'/'.join(parts)!r} -> {target!r}"
         )

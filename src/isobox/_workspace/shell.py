@@ -28,6 +28,7 @@ _DRIVER: Final = (
     'eval "$REPLY" 8<&- 9>&-; '
     "printf '%s\\0' \"$?\" >&9; done"
 )
+_LONGEST_STATUS: Final = 16
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -199,8 +200,9 @@ class _Turn:
             piece = await self._process.report.receive()
             if not piece:
                 return
-            raw += piece
-        # SAFETY: the workload could write here too; it can only fool itself.
+            # SAFETY: the workload can write here too; a status is short.
+            raw = (raw + piece)[-_LONGEST_STATUS:]
+        # SAFETY: what the workload wrote here can only fool itself.
         text = raw[:-1].rpartition(b"\0")[2]
         self.status = int(text) & 0xFF if text.isdigit() else 1
 

@@ -93,7 +93,7 @@ FORBIDDEN_ON_X86_64 = words("""
 """)
 
 STRICT = words("""
-    personality vmsplice process_madvise process_mrelease mbind set_mempolicy
+    vmsplice process_madvise process_mrelease mbind set_mempolicy
     set_mempolicy_home_node fanotify_mark remap_file_pages memfd_secret io_setup
     io_submit io_destroy io_getevents io_pgetevents io_cancel statmount listmount
     cachestat
@@ -154,6 +154,16 @@ BOTH = [
     ("openat", (3, 0, 0o101, 0o2755), EPERM),
     ("openat", (3, 0, 0o20200002, 0o4755), EPERM),
     ("openat", (3, 0, HIGH | 0o100, HIGH | 0o4755), EPERM),
+    *(("personality", (persona,), 0) for persona in (0, 8, 0x20000, 0x20008)),
+    ("personality", (0xFFFFFFFF,), 0),  # which one it is
+    ("personality", (HIGH,), 0),
+    ("personality", (1,), EPERM),
+    ("personality", (0x400000,), EPERM),  # READ_IMPLIES_EXEC
+    ("personality", (0x400008,), EPERM),
+    ("personality", (0x100000,), EPERM),  # MMAP_PAGE_ZERO
+    ("personality", (0x200000,), EPERM),  # ADDR_COMPAT_LAYOUT
+    ("personality", (0x40000,), EPERM),  # ADDR_NO_RANDOMIZE
+    ("personality", (HIGH | 0x400000,), EPERM),
 ]
 
 X86_64 = [
@@ -217,6 +227,17 @@ def test_debug_lets_processes_be_traced_and_no_more(arch, profile):
         traces = name in ("ptrace", "process_vm_readv", "process_vm_writev")
         found = verdict(arch, name, profile=profile, debug=True)
         assert found == (ALLOW if traces else answer(EPERM)), name
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("arch", ARCHES)
+def test_debug_lets_addresses_be_fixed_and_no_more(arch, profile):
+    found = {
+        persona: verdict(arch, "personality", persona, profile=profile, debug=True)
+        for persona in (0, 0xFFFFFFFF, 0x40000, 0x440000, 0x400000, 0x40008)
+    }
+    let_through = {persona for persona, answered in found.items() if answered == ALLOW}
+    assert let_through == {0, 0xFFFFFFFF, 0x40000}
 
 
 @pytest.mark.parametrize("profile", PROFILES)

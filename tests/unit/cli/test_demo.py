@@ -81,9 +81,11 @@ async def test_attempt_that_was_cut_short_was_not_held(stage):
 
 
 async def test_process_left_behind_is_seen_and_put_down(stage):
-    marked = [sys.executable, "-c", "input()", stage.marker]
+    waiting = "print('up', flush=True); input()"
+    marked = [sys.executable, "-c", waiting, stage.marker]
     async with LocalWorkspace(stage.workdir) as ws:
         process = await ws.start(marked, stdin=True)
+        assert await process.stdout.receive() == b"up\n"
         outcome = attempts.Outcome("left", "by nothing", held=True)
         assert not attempts.after_closing(outcome, stage).held
         assert (await process.wait()).signal == "SIGKILL"

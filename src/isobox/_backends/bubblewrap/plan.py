@@ -10,7 +10,7 @@ from isobox import _workdir
 from isobox._backends.bubblewrap import binary, protect, view
 from isobox._guest import bundle
 from isobox._linux import seccomp
-from isobox._linux.launching import IdMap, launch_command, launch_spec
+from isobox._linux.launching import IdMap, Opening, launch_command, launch_spec
 from isobox._linux.uids import UidRange
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Plan:
         uid: The host uid that it runs as.
         workdir: A descriptor of the directory that is the workspace.
         idmaps: Directories that the launcher maps to the sandbox's user.
+        openings: What the launcher opens below them.
+        sealed: Paths inside that commands must find read-only.
     """
 
     def __init__(self, spec: SandboxSpec, held: contextlib.ExitStack) -> None:
@@ -44,6 +46,8 @@ class Plan:
         self.root = os.geteuid() == 0
         self.uid = os.geteuid()
         self.idmaps: list[IdMap] = []
+        self.openings: list[Opening] = []
+        self.sealed: list[str] = []
         self.bwrap = binary.find()
         if self.root:
             self.uid = held.enter_context(UidRange().lease(spec.id)).uid
@@ -63,6 +67,22 @@ class Plan:
         if self.root and uid != self.uid:
             self.idmaps.append(IdMap(fd, uid, gid))
         return fd
+
+    def beneath(self, path: str) -> str:
+        """Return the number of a descriptor of `path` below the workspace.
+
+        Where the workspace is id-mapped, so is this: the launcher opens it.
+
+        Raises:
+            StorageError: A link is on the way, or nothing is there.
+        """
+        if not self.idmaps:
+            fd = protect.open_beneath(self.workdir, path)
+        else:
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self.openings.append(Opening(fd, self.workdir, path))
+        self.shown.descriptors.append(fd)
+        return str(fd)
 
     def command(self) -> Sequence[str]:
         """Return the argv that starts the sandbox.
@@ -103,6 +123,7 @@ class Plan:
             gid=self.uid,
             parent=os.getpid(),
             idmaps=self.idmaps,
+            openings=self.openings,
         )
         return launch_command(int(shown.data(launch)))
 
@@ -111,6 +132,7 @@ class Plan:
         return {
             "root": view.ROOT.encode(),
             "confine": None,
+            "sealed": [path.encode("utf-8", "surrogateescape") for path in self.sealed],
             "env": _environment(self.spec),
             "rlimits": _rlimits(self.spec.limits),
         }

@@ -116,7 +116,7 @@ async def _start(plan: Plan) -> GuestChild:
     with contextlib.closing(plan.shown):
         command = plan.command()
         try:
-            return await GuestChild.start(
+            child = await GuestChild.start(
                 command,
                 config=plan.config(),
                 env={},
@@ -125,3 +125,10 @@ async def _start(plan: Plan) -> GuestChild:
             )
         except (OSError, GuestFailedError) as error:
             raise binary.diagnosis(str(error)) from error
+    if child.channel.hello.get("unsealed") != []:
+        # What is claimed is measured: a mount that does not hold is no start.
+        await child.aclose()
+        raise BackendUnavailableError(
+            "protected paths are writable inside the sandbox", backend="bubblewrap"
+        )
+    return child

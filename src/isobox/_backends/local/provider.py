@@ -76,6 +76,7 @@ class LocalProvider(Provider):
                 config={
                     "root": os.fsencode(root),
                     "confine": os.fsencode(root),
+                    "sealed": [],
                     "env": _environment(spec),
                     "rlimits": {},
                 },
