@@ -15,13 +15,17 @@ directive is followed by that many more:
     idmap FD UID GID            FD is a directory whose files belong to UID and
                                 GID; from then on the same number is that
                                 directory with `user` as the owner of its files
+    tree FD                     FD is a directory or file that `user` may not reach
+                                by name; the same number then is a copy of its
+                                mount that it may
     open FD ROOT PATH           FD becomes what is at PATH below the directory
                                 ROOT, as `idmap` left it; no link is followed
     rlimit RESOURCE SOFT HARD   numbers of `setrlimit`; -1 is without limit
     oom_score_adj N             who is killed first when memory ends; 1000 is
     exec FILE ARGUMENT...       the rest of the list: `argv` from its first
 
-`parent`, `user` and `exec` are always there, `stage` where `idmap` is.
+`parent`, `user` and `exec` are always there, `stage` where `idmap` or
+`tree` is.
 """
 
 from __future__ import annotations
@@ -113,6 +117,7 @@ class Spec:
         self.gid = 0
         self.stage = b""
         self.idmaps: list[tuple[int, int, int]] = []
+        self.trees: list[int] = []
         self.openings: list[tuple[int, int, bytes]] = []
         self.rlimits: list[tuple[int, int, int]] = []
         self.oom_score_adj: int | None = None
@@ -133,6 +138,8 @@ class Spec:
                 self.stage = next(rest)
             elif name == b"idmap":
                 self.idmaps.append((int(next(rest)), int(next(rest)), int(next(rest))))
+            elif name == b"tree":
+                self.trees.append(int(next(rest)))
             elif name == b"open":
                 self.openings.append((int(next(rest)), int(next(rest)), next(rest)))
             elif name == b"rlimit":
@@ -151,14 +158,17 @@ def main() -> None:
         spec = Spec(read_fields(int(sys.argv[1])))
     # The descriptors belong to the host's mount namespace: copy them in there.
     trees = [(clone_tree(idmap[0]), *idmap) for idmap in spec.idmaps]
+    plain = [(clone_tree(fd), fd) for fd in spec.trees]
     leave_host_mounts()
-    if trees:
+    if trees or plain:
         cover(spec.stage)
     namespaces: dict[tuple[int, int], int] = {}
     for tree, fd, uid, gid in trees:
         if (uid, gid) not in namespaces:
             namespaces[uid, gid] = mapping_namespace((uid, spec.uid), (gid, spec.gid))
         give_to_user(tree, fd, namespaces[uid, gid])
+        attach(tree, fd, spec.stage)
+    for tree, fd in plain:
         attach(tree, fd, spec.stage)
     for fd, root, path in spec.openings:
         open_beneath(fd, root, path)
@@ -249,9 +259,16 @@ def give_to_user(tree: int, fd: int, namespace: int) -> None:
 def attach(tree: int, fd: int, stage: bytes) -> None:
     with Step(f"attach descriptor {fd}"):
         place = b"%s/%d" % (stage, fd)
-        os.mkdir(place)
+        make_place(place, fd)
         syscall(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH)
         os.dup2(os.open(place, os.O_PATH), fd)
+
+
+def make_place(place: bytes, fd: int) -> None:
+    if os.fstat(fd).st_mode & 0o170000 == 0o040000:
+        os.mkdir(place)
+    else:
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def open_beneath(fd: int, root: int, path: bytes) -> None:

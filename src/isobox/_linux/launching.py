@@ -64,6 +64,7 @@ def launch_spec(
     gid: int,
     parent: int,
     idmaps: Iterable[IdMap] = (),
+    trees: Iterable[int] = (),
     openings: Iterable[Opening] = (),
     rlimits: Mapping[int, tuple[int, int]] | None = None,
     oom_score_adj: int | None = None,
@@ -78,7 +79,8 @@ def launch_spec(
         parent: Process that starts it, and with which it dies. The kernel means
             the thread: start it from one that lives as long as the sandbox.
         idmaps: Directories to hand over.
-        openings: What to open below them.
+        trees: Descriptors of what the user may not reach by name.
+        openings: What to open below the directories.
         rlimits: Soft and hard limit by number of `resource`; -1 has no end.
         oom_score_adj: -1000 to 1000, or None to inherit it.
         stage: Directory that exists and whose parents everybody may enter. Only
@@ -95,6 +97,8 @@ def launch_spec(
     fields: list[object] = ["parent", parent, "user", uid, gid, "stage", stage]
     for idmap in idmaps:
         fields += ["idmap", idmap.fd, idmap.uid, idmap.gid]
+    for tree in trees:
+        fields += ["tree", tree]
     for opening in openings:
         fields += ["open", opening.fd, opening.root, opening.path]
     for number, limits in (rlimits or {}).items():

@@ -106,11 +106,15 @@ class Guest:
                 **options,
             )
         self.pid = self.popen.pid
-        if greet:
-            self.greet(config or {})
+        try:
+            if greet:
+                self.greet(config or {})
+        except BaseException:
+            self.close()
+            raise
 
     def greet(self, config: dict) -> None:
-        whole = {"root": b"/nowhere", "confine": None, "env": {}, "rlimits": {}}
+        whole = {"root": b"/nowhere", "confine": None, "rlimits": {}, "sealed": []}
         path = os.environ.get("PATH", os.defpath)
         whole["env"] = {"PATH": path.encode(), "LANG": b"C.UTF-8"}
         self.send(agent.CONFIG, 0, agent.encode({**whole, **config}))

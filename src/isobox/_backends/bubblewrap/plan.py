@@ -116,13 +116,14 @@ class Plan:
         argv = [self.bwrap, "--args", shown.data(arguments), "--", *guest]
         if not self.root:
             return argv
-        argv[0] = f"/proc/self/fd/{shown.directory(self.bwrap)}"
+        argv[0] = f"/proc/self/fd/{shown.opened(self.bwrap)}"
         launch = launch_spec(
             argv,
             uid=self.uid,
             gid=self.uid,
             parent=os.getpid(),
             idmaps=self.idmaps,
+            trees=self.shown.trees,
             openings=self.openings,
         )
         return launch_command(int(shown.data(launch)))

@@ -94,6 +94,7 @@ class View:
 
     arguments: list[str] = field(default_factory=list[str])
     descriptors: list[int] = field(default_factory=list[int])
+    trees: list[int] = field(default_factory=list[int])
 
     def add(self, *arguments: str) -> None:
         """Append arguments."""
@@ -109,11 +110,20 @@ class View:
         os.lseek(fd, 0, os.SEEK_SET)
         return str(fd)
 
-    def directory(self, path: str) -> str:
-        """Return the number of a descriptor of a trusted host path."""
+    def opened(self, path: str) -> int:
+        """Return a descriptor of a trusted host path."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         self.descriptors.append(fd)
-        return str(fd)
+        return fd
+
+    def tree(self, path: str) -> str:
+        """Return the number of a descriptor of what is to be mounted.
+
+        bwrap looks it up by name again, so root's launcher puts it where the
+        sandbox's user can reach it.
+        """
+        self.trees.append(self.opened(path))
+        return str(self.trees[-1])
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -212,7 +222,7 @@ def mounts(view: View, wanted: Iterable[Mount]) -> None:
                 f"mounts: {mount.target!r} would hide what the sandbox needs",
                 path=mount.target,
             )
-        view.add("--ro-bind-fd", view.directory(source), mount.target)
+        view.add("--ro-bind-fd", view.tree(source), mount.target)
 
 
 def interpreter(view: View) -> str:
@@ -242,5 +252,5 @@ def _own_interpreter(view: View) -> str:
             backend="bubblewrap",
         )
     if not prefix.startswith("/usr/"):
-        view.add("--ro-bind-fd", view.directory(prefix), prefix)
+        view.add("--ro-bind-fd", view.tree(prefix), prefix)
     return path
