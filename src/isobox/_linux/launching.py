@@ -18,7 +18,10 @@ FAILURE: Final = "isobox-launch: "
 
 STAGE: Final = "/run/isobox"
 
-_LAUNCHER: Final = str(Path(__file__).with_name("launch.py"))
+#: Imported, not run as a file, so that it is compiled once and not each time.
+_BOOT: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import launch; launch.main()"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Opening:
 
 def launch_command(spec_fd: int) -> tuple[str, ...]:
     """Return the argv that runs the launcher on the spec in `spec_fd`."""
-    return (sys.executable, "-I", "-S", _LAUNCHER, str(spec_fd))
+    here = str(Path(__file__).parent)
+    return (sys.executable, "-I", "-S", "-c", _BOOT, here, str(spec_fd))
 
 
 def launch_spec(
