@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from isobox.abc import Provider
 from isobox.errors import BackendMissingError
@@ -63,4 +62,7 @@ def _missing(name: str, error: ImportError) -> str:
 
 
 def _third_parties() -> dict[str, str]:
+    # Slow to import, and needed only for names that are not ours.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
     return {point.name: point.value for point in entry_points(group=GROUP)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from isobox._backends.bubblewrap.provider import ISOLATION
+from isobox._backends.bubblewrap.barriers import ISOLATION
 from isobox._core.isolation import DIMENSIONS
 from isobox._linux.syscall_numbers import NUMBERS
 from isobox._probe import inside, measure

@@ -22,6 +22,8 @@ from isobox.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from isobox._channel.stream import Fields, Stream
     from isobox._core.ops import Spawn
 
@@ -72,6 +74,8 @@ class GuestProcess(Process):
         self._no_more = False
         self._exit: asyncio.Future[Exit] = stream.channel.loop.create_future()
         self._exit.add_done_callback(_retrieved)
+        #: What the host knows of an end that the guest does not.
+        self.explain: Callable[[Exit], Exit] = as_it_is
         self._begun: asyncio.Future[None] = stream.channel.loop.create_future()
         stream.on_event = self._event
         window = agent.WINDOW if op.capture is None else op.capture + 1
@@ -105,7 +109,7 @@ class GuestProcess(Process):
         elif fields.get("event") == "exit":
             if "failed" in fields:
                 raise ProtocolError("the guest ended what never started")
-            self._end(_exit(fields, self._op))
+            self._end(self.explain(_exit(fields, self._op)))
         else:
             raise ProtocolError("the guest reported an unknown event")
 
@@ -115,7 +119,7 @@ class GuestProcess(Process):
             return
         try:
             end = _exit(fields, self._op)
-            end = self._with_captured(end, fields)
+            end = self.explain(self._with_captured(end, fields))
         except ProtocolError as error:
             self._fail(error)
             self.stream.channel.fail(error)
@@ -309,10 +313,17 @@ def _facts(end: Exit) -> dict[str, object]:
         "timed_out": end.timed_out,
         "background": end.background,
     }
+    if end.limit is not None:
+        facts["limit"] = end.limit
     if end.stdout is not None and end.stderr is not None:
         facts["stdout_bytes"] = end.stdout.total
         facts["stderr_bytes"] = end.stderr.total
     return facts
+
+
+def as_it_is(end: Exit) -> Exit:
+    """Return an end to which there is nothing to add."""
+    return end
 
 
 def _retrieved(future: asyncio.Future[Exit]) -> None:

@@ -15,7 +15,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._channel import unpack
-from isobox._channel.process import GuestProcess
+from isobox._channel.process import GuestProcess, as_it_is
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
 from isobox._core.ops import Pull, Push
@@ -33,14 +33,14 @@ from isobox._guest import agent
 from isobox.errors import InvalidArgumentError, ProtocolError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from isobox._channel.channel import Channel
     from isobox._channel.stream import Fields, Stream
     from isobox._core import ops
     from isobox._core.capabilities import Capability
     from isobox._core.isolation import Isolation
-    from isobox._core.results import Entry, Process
+    from isobox._core.results import Entry, Exit, Process
 
 #: The longest script that is sent in one frame.
 _LONGEST_SCRIPT = 8 << 20
@@ -98,6 +98,7 @@ class ChannelSandbox(Sandbox):
             report=op.report,
         )
         process = GuestProcess(stream, op)
+        process.explain = self._explainer(op)
         if op.capture is None:
             try:
                 await process.started()
@@ -105,6 +106,10 @@ class ChannelSandbox(Sandbox):
                 await process.aclose()
                 raise
         return process
+
+    def _explainer(self, op: ops.Spawn) -> Callable[[Exit], Exit]:  # noqa: ARG002
+        """Return what adds to an end of `op` what the backend knows of it."""
+        return as_it_is
 
     def _supported(self, op: ops.Spawn) -> None:
         if op.user is not None:

@@ -64,7 +64,9 @@ class Exit:
         signal: Name of the signal that ended it, such as `SIGKILL`.
         timed_out: It was killed because `timeout` ran out.
         idle_timed_out: It was killed because it printed nothing for too long.
-        oom_killed: The kernel killed it for want of memory.
+        oom_killed: It was killed for want of memory.
+        limit: The limit that it failed at, where that is known: `memory`,
+            `processes`, `disk`, `cpu` or `file_size`.
         background: Processes that it started are still running.
         duration: Seconds from start to end.
         stdout: The captured output; None when it was streamed.
@@ -77,6 +79,7 @@ class Exit:
     timed_out: bool = False
     idle_timed_out: bool = False
     oom_killed: bool = False
+    limit: str | None = None
     background: bool = False
     duration: float = 0.0
     stdout: Captured | None = None
@@ -104,7 +107,9 @@ class RunResult:
         errors: Captured standard error.
         timed_out: `timeout` or `idle_timeout` ran out; the output is partial.
         idle_timed_out: It was `idle_timeout` that ran out.
-        oom_killed: The kernel killed it for want of memory.
+        oom_killed: It was killed for want of memory.
+        limit: The limit that it failed at, where that is known: `memory`,
+            `processes`, `disk`, `cpu` or `file_size`.
         background: Processes that it left are still running.
         duration: Seconds from start to end.
         spool: Path inside the workspace of the full output, if asked for.
@@ -117,6 +122,7 @@ class RunResult:
     timed_out: bool = False
     idle_timed_out: bool = False
     oom_killed: bool = False
+    limit: str | None = None
     background: bool = False
     duration: float = 0.0
     spool: str | None = None

@@ -501,20 +501,28 @@ def _launch(
     number = errno.ENOENT
     for program in _candidates(request["argv"][0], request["env"]):
         try:
-            return _start(program, request["argv"], request, descriptors), {}
+            return _start_or_interpret(program, request, descriptors), {}
         except OSError as error:
             failed = error.errno or errno.EIO
-        if failed == errno.ENOEXEC:
-            argv = [b"/bin/sh", program, *request["argv"][1:]]
-            try:
-                return _start(b"/bin/sh", argv, request, descriptors), {}
-            except OSError as error:
-                failed = error.errno or errno.EIO
-        if failed not in (errno.ENOENT, errno.ENOTDIR):
-            number = failed
-        if failed not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+        if failed in (errno.ENOENT, errno.ENOTDIR) or not os.path.lexists(program):
+            continue  # a directory that may not be searched has no programs
+        number = failed
+        if failed != errno.EACCES:
             break
     return 0, {"what": "program", "errno": number}
+
+
+def _start_or_interpret(
+    program: bytes, request: Dict[str, Any], descriptors: List[int]
+) -> int:
+    try:
+        return _start(program, request["argv"], request, descriptors)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script without a first line that names its interpreter is the shell's.
+    argv = [b"/bin/sh", program, *request["argv"][1:]]
+    return _start(b"/bin/sh", argv, request, descriptors)
 
 
 def _candidates(name: bytes, env: Dict[str, bytes]) -> List[bytes]:
@@ -2853,7 +2861,8 @@ def _command(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
 
 def _remove(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     root = guest._config["root"]
-    path = os.path.normpath(fields["path"])
+    # normpath keeps two slashes in front.
+    path = b"/" + os.path.normpath(fields["path"]).lstrip(b"/")
     if path == b"/" or path == root or root.startswith(path + b"/"):
         raise Refused("invalid", "the workspace itself is not removed")
     return Stepped(guest, stream, remove_tree(path, fields["recursive"]))

@@ -37,6 +37,8 @@ _PERIOD: Final = 100_000  # microseconds
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIMITED: Final = ("memory", "pids", "cpu")
 _V1: Final = (*_LIMITED, "cpuacct")
+#: Without a limit these still count, or share fairly between groups.
+_ALWAYS: Final = frozenset(("pids", "cpu", "cpuacct"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ class NoControlGroup:
 class ControlGroup(ABC):
     """One sandbox's group, which nobody else sweeps away while it is open."""
 
+    _entrance = "cgroup.procs"
+
     def __init__(self, nodes: Mapping[str, _Node]) -> None:
         self._nodes: Mapping[str, _Node] = nodes
 
@@ -103,6 +107,25 @@ class ControlGroup(ABC):
         for node in self._every_node():
             node.write("cgroup.procs", pid)
 
+    def entrances(self) -> list[int]:
+        """Return open descriptors; a process that writes `0` to each is in.
+
+        It has one thread only. The caller closes them.
+
+        Raises:
+            OSError: The kernel refused.
+        """
+        opened: list[int] = []
+        try:
+            opened.extend(
+                node.open(self._entrance, os.O_WRONLY) for node in self._every_node()
+            )
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        return opened
+
     @abstractmethod
     def usage(self) -> GroupUsage:
         """Return what the group uses now."""
@@ -110,6 +133,10 @@ class ControlGroup(ABC):
     @abstractmethod
     def oom_kills(self) -> int:
         """Return how many processes were killed because memory ran out."""
+
+    def refused_forks(self) -> int:
+        """Return how often a process could not start another for the limit."""
+        return self._count("pids", "pids.events", "max")
 
     def kill(self, timeout: float = 10.0) -> None:
         """Kill every process; none is left when the call returns.
@@ -238,30 +265,44 @@ class _Node:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = _made_and_held(path)
+        self._counters: dict[str, int] = {}
 
     def has(self, file: str) -> bool:
         return os.access(file, os.F_OK, dir_fd=self._fd)
 
+    def open(self, file: str, flags: int) -> int:
+        return os.open(file, flags | os.O_CLOEXEC, dir_fd=self._fd)
+
     def read(self, file: str) -> str:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
-        with os.fdopen(fd, encoding="utf-8") as opened:
+        with os.fdopen(self.open(file, os.O_RDONLY), encoding="utf-8") as opened:
             return opened.read()
 
     def write(self, file: str, value: object) -> None:
-        fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._fd)
+        fd = self.open(file, os.O_WRONLY)
         with os.fdopen(fd, "wb", buffering=0) as opened:
             opened.write(str(value).encode())
 
     def count(self, file: str, key: str) -> int:
-        pairs = (line.split() for line in self.read(file).splitlines())
+        # Counters are read around every command: their files stay open.
+        if file not in self._counters:
+            self._counters[file] = self.open(file, os.O_RDONLY)
+        text = os.pread(self._counters[file], 4096, 0).decode()
+        pairs = (line.split() for line in text.splitlines())
         return next((int(pair[1]) for pair in pairs if pair[0] == key), 0)
 
     def remove(self) -> None:
+        for fd in self._counters.values():
+            os.close(fd)
+        self._counters.clear()
         _remove_once_empty(self.path)
         os.close(self._fd)
 
 
 class _GroupV1(ControlGroup):
+    # A thread that moves itself waits for nobody; a process waits for all forks
+    # of the machine to pause, which takes milliseconds.
+    _entrance = "tasks"
+
     @override
     def usage(self) -> GroupUsage:
         nanoseconds = self._number("cpuacct", "cpuacct.usage")
@@ -312,8 +353,8 @@ def _create_v1(
         return NoControlGroup("no control group controllers are mounted")
     nodes: dict[str, _Node] = {}
     with _undone(nodes):
-        for controller, parent in parents.items():
-            nodes[controller] = _Node(f"{parent}/{name}")
+        for controller in _ALWAYS.union(limits.controllers).intersection(parents):
+            nodes[controller] = _Node(f"{parents[controller]}/{name}")
         _limit_v1(nodes, limits)
     return _GroupV1(nodes)
 
@@ -336,7 +377,7 @@ def _create_v2(
     lacking = NoControlGroup("no control group may be made here")
     for parent in parents:
         enabled = _enabled(parent)
-        missing = _lacking(limits, enabled)
+        missing = _lacking(limits, enabled) or _closed(parent)
         if missing is None:
             return _make_v2(f"{parent}/{name}", enabled, limits)
         lacking = missing
@@ -383,6 +424,14 @@ def _lacking(limits: GroupLimits, present: Collection[str]) -> NoControlGroup | 
         return None
     names = " and ".join(missing)
     return NoControlGroup(f"no control group controller for {names} may be used here")
+
+
+def _closed(parent: str) -> NoControlGroup | None:
+    """Say whether we may not move a process between groups below `parent`."""
+    procs = f"{parent}/cgroup.procs"
+    if os.access(procs, os.W_OK):
+        return None
+    return NoControlGroup(f"{procs}: no process may be moved here")
 
 
 @contextlib.contextmanager

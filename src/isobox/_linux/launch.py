@@ -1,7 +1,9 @@
-"""Start bubblewrap from root as an ordinary user over id-mapped directories.
+"""Start bubblewrap over directories that are id-mapped, or seen as private views.
 
-Stands alone: run as `python3 -I -S launch.py FD` by root. It takes a mount
-namespace of its own, so that nothing it mounts exists for the host, and ends in
+Stands alone: run as `python3 -I -S launch.py FD`, by root, who becomes an
+ordinary user, or by an ordinary user, who stays who they are. It takes a mount
+namespace of its own (an ordinary user needs a user namespace for that), so that
+nothing it mounts exists for the host, and ends in
 `execve` with an empty environment, or with exit status 126 and one line
 `isobox-launch: STEP: REASON` on standard error.
 
@@ -10,6 +12,8 @@ directive is followed by that many more:
 
     parent PID                  be killed when process PID, the parent, dies
     user UID GID                whom to become; no other group is kept
+    join FD                     FD is `tasks` or `cgroup.procs` of a control group
+                                to enter before anything else; it is closed
     stage PATH                  directory that is covered, in the own namespace
                                 only, by what holds the id-mapped mounts
     idmap FD UID GID            FD is a directory whose files belong to UID and
@@ -18,6 +22,9 @@ directive is followed by that many more:
     tree FD                     FD is a directory or file that `user` may not reach
                                 by name; the same number then is a copy of its
                                 mount that it may
+    overlay FD STATE            FD, as `idmap` left it, becomes a private view of
+                                that directory: what changes goes to `upper` in
+                                the directory STATE, which has a `work` as well
     open FD ROOT PATH           FD becomes what is at PATH below the directory
                                 ROOT, as `idmap` left it; no link is followed
     rlimit RESOURCE SOFT HARD   numbers of `setrlimit`; -1 is without limit
@@ -116,9 +123,11 @@ class Spec:
         self.uid = 0
         self.gid = 0
         self.stage = b""
+        self.groups: list[int] = []
         self.idmaps: list[tuple[int, int, int]] = []
         self.trees: list[int] = []
         self.openings: list[tuple[int, int, bytes]] = []
+        self.overlays: list[tuple[int, int]] = []
         self.rlimits: list[tuple[int, int, int]] = []
         self.oom_score_adj: int | None = None
         self.argv: list[bytes] = []
@@ -134,6 +143,8 @@ class Spec:
                 self.parent = int(next(rest))
             elif name == b"user":
                 self.uid, self.gid = int(next(rest)), int(next(rest))
+            elif name == b"join":
+                self.groups.append(int(next(rest)))
             elif name == b"stage":
                 self.stage = next(rest)
             elif name == b"idmap":
@@ -142,6 +153,8 @@ class Spec:
                 self.trees.append(int(next(rest)))
             elif name == b"open":
                 self.openings.append((int(next(rest)), int(next(rest)), next(rest)))
+            elif name == b"overlay":
+                self.overlays.append((int(next(rest)), int(next(rest))))
             elif name == b"rlimit":
                 self.rlimits.append((int(next(rest)), int(next(rest)), int(next(rest))))
             elif name == b"oom_score_adj":
@@ -156,11 +169,14 @@ def main() -> None:
     """Do what the spec in the descriptor `argv[1]` asks; never returns."""
     with Step("read the spec"):
         spec = Spec(read_fields(int(sys.argv[1])))
+    for group in spec.groups:
+        join(group)
     # The descriptors belong to the host's mount namespace: copy them in there.
     trees = [(clone_tree(idmap[0]), *idmap) for idmap in spec.idmaps]
     plain = [(clone_tree(fd), fd) for fd in spec.trees]
-    leave_host_mounts()
-    if trees or plain:
+    if os.geteuid() == 0 or trees or plain or spec.overlays:
+        leave_host_mounts()
+    if trees or plain or spec.overlays:
         cover(spec.stage)
     namespaces: dict[tuple[int, int], int] = {}
     for tree, fd, uid, gid in trees:
@@ -170,6 +186,8 @@ def main() -> None:
         attach(tree, fd, spec.stage)
     for tree, fd in plain:
         attach(tree, fd, spec.stage)
+    for fd, state in spec.overlays:
+        overlay(fd, state, spec.stage)
     for fd, root, path in spec.openings:
         open_beneath(fd, root, path)
     limit(spec)
@@ -186,6 +204,13 @@ def read_fields(fd: int) -> list[bytes]:
     return text[:-1].split(b"\0")
 
 
+def join(group: int) -> None:
+    with Step("enter the control group"):
+        # 0 is whoever writes it.
+        os.write(group, b"0")
+        os.close(group)
+
+
 def clone_tree(fd: int) -> int:
     with Step(f"copy the mount of descriptor {fd}"):
         flags = OPEN_TREE_CLONE | os.O_CLOEXEC
@@ -194,10 +219,19 @@ def clone_tree(fd: int) -> int:
 
 def leave_host_mounts() -> None:
     with Step("take a mount namespace"):
-        check(libc.unshare(CLONE_NEWNS))
+        take_mount_namespace()
         os.chdir("/")
     with Step("make the mounts private"):
         mount(b"none", b"/", b"none", MS_REC | MS_PRIVATE, None)
+
+
+def take_mount_namespace() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    check(libc.unshare(CLONE_NEWNS if uid == 0 else CLONE_NEWNS | CLONE_NEWUSER))
+    if uid:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"{uid} {uid} 1")
+        write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
 def cover(stage: bytes) -> None:
@@ -271,6 +305,36 @@ def make_place(place: bytes, fd: int) -> None:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
+def overlay(fd: int, state: int, stage: bytes) -> None:
+    with Step(f"overlay descriptor {fd}"):
+        lower, layers = reopen(fd), reopen(state)
+        place = b"%s/%d.view" % (stage, fd)
+        os.mkdir(place)
+        # SAFETY: what the layer says of other places of the directory is not
+        # believed, and no file shares its content with one below it.
+        options = (
+            "lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d/upper,"
+            "workdir=/proc/self/fd/%d/work,redirect_dir=nofollow,metacopy=off,"
+            "index=off" % (lower, layers, layers)
+        )
+        if os.geteuid():
+            options += ",userxattr"
+        flags = MS_NOSUID | MS_NODEV
+        mount(b"isobox", place, b"overlay", flags, options.encode())
+        os.dup2(os.open(place, os.O_PATH), fd)
+        os.close(state)
+
+
+def reopen(fd: int) -> int:
+    """Return the directory of `fd` as the own mount namespace has it."""
+    path = os.readlink(f"/proc/self/fd/{fd}")
+    found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    # SAFETY: the path is only a hint; something else there is refused.
+    if not os.path.samestat(os.fstat(fd), os.fstat(found)):
+        raise ValueError(f"{path} is another directory now")
+    return found
+
+
 def open_beneath(fd: int, root: int, path: bytes) -> None:
     with Step(f"open {os.fsdecode(path)}"):
         # SAFETY: an earlier sandbox may have left links here (CVE-2024-42472).
@@ -291,9 +355,12 @@ def limit(spec: Spec) -> None:
 
 def become(uid: int, gid: int) -> None:
     with Step(f"become user {uid}, group {gid}"):
-        os.setgroups([])
-        os.setgid(gid)
-        os.setuid(uid)
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+        if (os.geteuid(), os.getegid()) != (uid, gid):
+            raise ValueError("only root can become somebody else")
     with Step("give up new privileges"):
         check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 

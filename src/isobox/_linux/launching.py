@@ -55,6 +55,20 @@ class Opening:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """A directory that becomes a private view of itself.
+
+    Attributes:
+        fd: An inherited descriptor of it; its number becomes the view's.
+        state: An inherited descriptor of a directory with an empty `upper`,
+            where what changes goes, and an empty `work`. The launcher closes it.
+    """
+
+    fd: int
+    state: int
+
+
 def launch_command(spec_fd: int) -> tuple[str, ...]:
     """Return the argv that runs the launcher on the spec in `spec_fd`."""
     here = str(Path(__file__).parent)
@@ -70,6 +84,8 @@ def launch_spec(
     idmaps: Iterable[IdMap] = (),
     trees: Iterable[int] = (),
     openings: Iterable[Opening] = (),
+    groups: Iterable[int] = (),
+    overlays: Iterable[Overlay] = (),
     rlimits: Mapping[int, tuple[int, int]] | None = None,
     oom_score_adj: int | None = None,
     stage: str = STAGE,
@@ -78,13 +94,15 @@ def launch_spec(
 
     Args:
         argv: What it executes, by absolute path, with an empty environment.
-        uid: Host user that it becomes; not 0.
+        uid: Host user that it becomes; not 0. Who is not root stays who they are.
         gid: Host group; not 0.
         parent: Process that starts it, and with which it dies. The kernel means
             the thread: start it from one that lives as long as the sandbox.
         idmaps: Directories to hand over.
         trees: Descriptors of what the user may not reach by name.
         openings: What to open below the directories.
+        groups: Entrances of control groups to enter first; the launcher closes
+            them.
         rlimits: Soft and hard limit by number of `resource`; -1 has no end.
         oom_score_adj: -1000 to 1000, or None to inherit it.
         stage: Directory that exists and whose parents everybody may enter. Only
@@ -99,10 +117,14 @@ def launch_spec(
     if not argv:
         raise InvalidArgumentError("argv is empty; name the program to execute")
     fields: list[object] = ["parent", parent, "user", uid, gid, "stage", stage]
+    for group in groups:
+        fields += ["join", group]
     for idmap in idmaps:
         fields += ["idmap", idmap.fd, idmap.uid, idmap.gid]
     for tree in trees:
         fields += ["tree", tree]
+    for overlay in overlays:
+        fields += ["overlay", overlay.fd, overlay.state]
     for opening in openings:
         fields += ["open", opening.fd, opening.root, opening.path]
     for number, limits in (rlimits or {}).items():

@@ -138,6 +138,41 @@ _STRICT: Final = (
 _PERSONALITIES: Final = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 _NO_RANDOM_ADDRESSES: Final = 0x40000
 
+_SHARED_BY_ID: Final = (
+    "mq_open",
+    "mq_unlink",
+    "msgctl",
+    "msgget",
+    "msgrcv",
+    "msgsnd",
+    "semctl",
+    "semget",
+    "semop",
+    "semtimedop",
+    "shmat",
+    "shmctl",
+    "shmget",
+)
+
+# Landlock does not look at these, nor at what they are asked of.
+_LABELS: Final = (
+    "file_setattr",
+    "lremovexattr",
+    "lsetxattr",
+    "removexattr",
+    "removexattrat",
+    "setxattr",
+    "setxattrat",
+)
+_OF_OTHERS: Final = ("bind", "connect", "ioprio_set", "listen", "listmount", "statmount")
+_OF_ONE_PROCESS: Final = (
+    "prlimit64",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+)
+
 _NEW_NAMESPACES: Final = 0x7E020000
 _INJECTIONS: Final = (0x5412, 0x541C, 0x5423)  # TIOCSTI, TIOCLINUX, TIOCSETD
 _SET_ID: Final = 0o6000
@@ -204,6 +239,41 @@ def build(
         program.refuse(_DEBUGGING, errno.EPERM)
     if profile == "strict":
         program.refuse(_STRICT, errno.EPERM)
+    return program.finish()
+
+
+def without_namespaces(*, arch: Arch | None = None) -> bytes:
+    """Return a filter that stands in for namespaces, on top of `build`.
+
+    No sockets but connected pairs, no System V or POSIX queues and segments,
+    and no reach for other processes' limits, priorities and processors.
+
+    Args:
+        arch: The architecture to build for; None is this machine's.
+
+    Raises:
+        BackendUnavailableError: This machine is neither x86_64 nor aarch64.
+    """
+    program = _Program(arch or architecture())
+    program.start()
+    program.refuse(("socket",), errno.EAFNOSUPPORT)
+    program.when(
+        "socketpair",
+        [
+            _argument(1),
+            _Step(_MASK, _SOCK_TYPE),
+            # A datagram socket reaches any other by its name, paired or not.
+            _Step(_IF_EQUAL, _SOCK_DGRAM, hit="refuse"),
+        ],
+        errno.EAFNOSUPPORT,
+    )
+    program.refuse(_SHARED_BY_ID, errno.ENOSYS)
+    program.refuse(_LABELS, errno.EOPNOTSUPP)
+    program.refuse(_OF_OTHERS, errno.EPERM)
+    for name in _OF_ONE_PROCESS:
+        program.when(name, [_argument(0), _Step(_IF_EQUAL, 0, miss="refuse")])
+    myself = _Step(_IF_EQUAL, 0, miss="refuse")
+    program.when("setpriority", [_argument(0), myself, _argument(1), myself])
     return program.finish()
 
 

@@ -21,6 +21,7 @@ def result_of(end: Exit) -> RunResult:
         timed_out=end.timed_out,
         idle_timed_out=end.idle_timed_out,
         oom_killed=end.oom_killed,
+        limit=end.limit,
         background=end.background,
         duration=end.duration,
         spool=end.spool,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from isobox._core.paths import within
 from isobox._core.results import PATH_ERRORS
-from isobox.errors import ArchiveError
+from isobox.errors import ArchiveError, PathMissingError
 from isobox.testing._tree import Node, join
 
 if TYPE_CHECKING:
@@ -72,37 +72,33 @@ def _put(
     # SAFETY: a member's name comes from outside; it stays below the directory.
     if member.name.startswith("/") or not within(full, path):
         raise ArchiveError(f"member leaves the directory: {member.name!r}")
-    node = _node(member, archive, full, path)
+    node = _node(member, archive)
+    folder = full if node.kind == "directory" else full.rsplit("/", 1)[0]
+    if _goes_through_a_link(tree, folder):
+        raise ArchiveError(f"member goes through a link: {member.name!r}")
+    tree.make_directories(folder)
     if node.kind == "directory":
-        tree.make_directories(full, confine=path)
-        made = tree.node(full, confine=path)
+        made = tree.node(full)
         made.mode, made.mtime_ns = node.mode, node.mtime_ns
-        return
-    tree.make_directories(full.rsplit("/", 1)[0], confine=path)
-    tree.put(tree.place(full, follow=False, confine=path).path, node)
+    else:
+        tree.put(full, node)
 
 
-def _node(
-    member: tarfile.TarInfo, archive: tarfile.TarFile, full: str, path: str
-) -> Node:
+def _goes_through_a_link(tree: Tree, folder: str) -> bool:
+    try:
+        return tree.place(folder).path != folder
+    except PathMissingError:
+        return _goes_through_a_link(tree, folder.rsplit("/", 1)[0])
+
+
+def _node(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Node:
     mtime_ns = int(float(member.mtime) * 1e9)
     mode = member.mode & 0o777
-    if member.mode & 0o6000:
-        raise ArchiveError(f"member has set-id bits: {member.name!r}")
     if member.isdir():
         return Node("directory", mode, mtime_ns=mtime_ns)
     if member.issym():
-        _check_link(member, full, path)
         return Node("symlink", 0o777, target=member.linkname, mtime_ns=mtime_ns)
     content = archive.extractfile(member) if member.isreg() else None
     if content is None:
         raise ArchiveError(f"member is no file, directory or link: {member.name!r}")
     return Node("file", mode, data=content.read(), mtime_ns=mtime_ns)
-
-
-def _check_link(member: tarfile.TarInfo, full: str, path: str) -> None:
-    above = full.rsplit("/", 1)[0]
-    target = posixpath.normpath(posixpath.join(above, member.linkname))
-    # SAFETY: a link's target comes from outside; it stays below the directory.
-    if not within(target, path):
-        raise ArchiveError(f"link leaves the directory: {member.name!r}")

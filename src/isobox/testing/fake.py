@@ -193,7 +193,9 @@ class MemorySandbox(Sandbox):
             mode = op.mode
             if mode is None:
                 mode = place.node.mode if place.node else 0o644
-            self.tree.put(place.path, node := Node("file", mode, data))
+            node = Node("file", mode, data)
+            node.mtime_ns = op.mtime_ns or node.mtime_ns
+            self.tree.put(place.path, node)
             return entry(place.path, node, digest=True)
 
     def _check_target(self, path: str, *, parents: bool) -> None:

@@ -43,7 +43,7 @@ def test_what_is_typed_arrives_and_the_end_is_a_character(guest):
 
 
 def test_an_interrupt_is_typed(guest):
-    answer = terminal(guest, "sh", "-c", "echo ready; sleep 60")
+    answer = terminal(guest, "sh", "-c", "echo ready; exec sleep 60")
     guest.until(lambda: b"ready" in answer.bytes(agent.STDOUT))
     guest.data(answer, b"\x03")
     assert guest.result(answer)["signal"] == signal.SIGINT

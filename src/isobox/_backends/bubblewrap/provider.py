@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 from typing_extensions import override
 
-from isobox._backends.bubblewrap import binary, view
+from isobox._backends.bubblewrap import barriers, binary, sweep, view
 from isobox._backends.bubblewrap.plan import Plan
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._channel.start import GuestChild, GuestFailedError
 from isobox.abc import (
     Availability,
-    Barrier,
     Capability,
-    Isolation,
     Provider,
     SandboxSpec,
 )
 from isobox.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from isobox._core import ops
+    from isobox._core.results import Edited, Entry, Exit, Process, Usage
     from isobox.abc import Sandbox
 
 _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
@@ -36,32 +39,6 @@ _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "no_network",
         "persistent",
     )
-)
-
-ISOLATION: Final = Isolation(
-    backend="bubblewrap",
-    process=Barrier(
-        "strong", "pid and ipc namespaces; all of it dies with the guest as pid 1"
-    ),
-    file_system=Barrier(
-        "strong",
-        "mount namespace over an allowlist: the system's programs read-only, a "
-        "private /tmp and home, the workspace; everything else does not exist",
-    ),
-    user_identity=Barrier(
-        "strong",
-        "user namespace, never host uid 0, no capabilities, no_new_privs, no "
-        "further user namespaces",
-    ),
-    network=Barrier("strong", "network namespace with nothing but a loopback"),
-    system_calls=Barrier(
-        "strong", "seccomp denylist with a ceiling: unknown calls do not exist"
-    ),
-    resources=Barrier(
-        "partial", "rlimits of each process, sized tmpfs; no bound on memory"
-    ),
-    secrets=Barrier("strong", "an environment built from nothing, for bwrap as well"),
-    tenant=Barrier("strong", "started by root: a host uid of its own per sandbox"),
 )
 
 
@@ -87,27 +64,63 @@ class BubblewrapProvider(Provider):
 
     @override
     async def create(self, spec: SandboxSpec, /) -> Sandbox:
+        await sweep.once()
         with contextlib.ExitStack() as held:
-            child = await _start(Plan(spec, held))
-            return BubblewrapSandbox(child, held.pop_all())
+            plan = Plan(spec, held)
+            child = await _start(plan)
+            return BubblewrapSandbox(plan, child, held.pop_all())
 
 
 class BubblewrapSandbox(ChannelSandbox):
     """A guest that is pid 1 of its own namespaces."""
 
-    def __init__(self, child: GuestChild, held: contextlib.ExitStack) -> None:
+    def __init__(
+        self, plan: Plan, child: GuestChild, held: contextlib.ExitStack
+    ) -> None:
         super().__init__(
             child.channel,
             backend="bubblewrap",
             root=view.ROOT,
             capabilities=_CAPABILITIES,
-            isolation=ISOLATION,
+            isolation=barriers.achieved(plan),
         )
         self._child = child
         self._held = held
+        self._control = plan.control
+        self._control.begin(child.pid)
+
+    @override
+    async def spawn(self, op: ops.Spawn, /) -> Process:
+        await self._control.admit()
+        return await super().spawn(op)
+
+    @override
+    def _explainer(self, op: ops.Spawn) -> Callable[[Exit], Exit]:
+        return functools.partial(self._control.explain, op, self._control.tally())
+
+    @override
+    async def write(self, op: ops.Write, /) -> Entry:
+        await self._control.admit()
+        return await super().write(op)
+
+    @override
+    async def edit(self, op: ops.Edit, /) -> Edited:
+        await self._control.admit()
+        return await super().edit(op)
+
+    @override
+    async def push(self, op: ops.Push, /) -> int:
+        await self._control.admit()
+        return await super().push(op)
+
+    @override
+    async def usage(self) -> Usage:
+        self.channel.check()
+        return await anyio.to_thread.run_sync(self._control.usage)
 
     @override
     async def _release(self) -> None:
+        await self._control.end()
         await self._child.aclose()
         await anyio.to_thread.run_sync(self._held.close)
 

@@ -1,0 +1,102 @@
+"""The guest on every Python that it supports."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from isobox._guest import agent, bundle
+from isobox.errors import BackendUnavailableError
+from tests.unit._guest.client import SCAN, SEARCH, SPAWN, Guest, interpreters, stdout
+
+FOUND = interpreters()
+
+
+@pytest.mark.parametrize("version", FOUND)
+def test_all_of_it_works(version, tmp_path):
+    python = FOUND[version]
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    with Guest(python=python) as guest:
+        assert guest.hello is not None
+        assert guest.hello["python"].startswith(version + ".")
+        assert guest.hello["version"] == agent.VERSION
+        works(guest, bytes(tmp_path))
+
+
+def works(guest: Guest, folder: bytes) -> None:
+    commands(guest)
+    files(guest, folder)
+    trees(guest, folder)
+
+
+def commands(guest: Guest) -> None:
+    assert stdout(guest.result(guest.spawn("echo", "hi"))) == b"hi\n"
+    long = b": " + b"x" * 150_000 + b"\necho long"
+    assert stdout(guest.result(guest.spawn(script=long))) == b"long\n"
+    limited = guest.spawn(script=b"ulimit -n", limits={"nofile": 77})
+    assert stdout(guest.result(limited)) == b"77\n"
+    ended = guest.result(guest.spawn("sleep", "60", timeout=0.05))
+    assert ended["timed_out"] == "timeout"
+    terminal = guest.start("tty", tty=[80, 24])
+    assert guest.result(terminal)["exit"] == 0
+
+
+def files(guest: Guest, folder: bytes) -> None:
+    path = folder + b"/new/file"
+    content = os.urandom(700_000)
+    answer = guest.open("write", path=path, body=None, mode=None, if_match=None, parents=True)
+    guest.data(answer, content, agent.BODY)
+    guest.end(answer, agent.BODY)
+    guest.result(answer)
+    answer = guest.open("read", path=path, offset=5, length=500_000)
+    guest.result(answer)
+    assert answer.bytes() == content[5:500_005]
+    small = guest.open(
+        "write", path=folder + b"/small", body=b"a b c", mode=0o600, if_match="", parents=True
+    )
+    guest.result(small)
+    edit = guest.open("edit", path=folder + b"/small", pieces=[[b"b", b"B", False]], if_match=None)
+    assert guest.result(edit)["count"] == 1
+    scan = guest.open("scan", path=folder, **{**SCAN, "depth": None, "pattern": "**/[f-s]*"})
+    guest.result(scan)
+    assert scan.bytes().count(folder) == 3
+    search = guest.open("search", path=folder, **{**SEARCH, "pattern": "B c$"})
+    guest.result(search)
+    assert b"a B c" in search.bytes()
+
+
+def trees(guest: Guest, folder: bytes) -> None:
+    pull = guest.open("pull", path=folder)
+    guest.result(pull)
+    push = guest.open("push", path=folder + b"/copy", clear=False)
+    guest.data(push, pull.bytes(), agent.BODY)
+    guest.end(push, agent.BODY)
+    assert guest.result(push)["count"] == 4
+    remove = guest.open("remove", path=folder + b"/copy", recursive=True)
+    guest.result(remove)
+    assert not os.path.exists(folder + b"/copy")
+
+
+def test_the_program_is_compiled_once_for_each_interpreter():
+    import sys
+
+    assert bundle.program(sys.executable) is bundle.program(sys.executable)
+    other = next((path for path in FOUND.values() if path), sys.executable)
+    assert bundle.program(other)[:4] != b""
+
+
+def test_an_interpreter_that_is_none_is_refused(tmp_path):
+    with pytest.raises(BackendUnavailableError, match="cannot compile"):
+        bundle.program("/bin/false")
+    with pytest.raises(BackendUnavailableError, match="cannot compile"):
+        bundle.program(str(tmp_path / "missing"))
+
+
+def test_every_operation_there_is_was_tried():
+    assert set(agent._OPERATIONS) == {
+        "spawn", "kill", "read", "write", "edit", "scan", "search", "remove",
+        "pull", "push", "dial", "listen",
+    }  # fmt: skip
+    assert set(SPAWN) >= {"argv", "script", "cwd"}
