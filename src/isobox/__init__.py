@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from isobox._core.spec import Availability, Limits, Mount
     from isobox._policy.policy import Policy
     from isobox._workspace.base import WorkspaceBase
-    from isobox._workspace.classes import BubblewrapWorkspace, LocalWorkspace
+    from isobox._workspace.classes import (
+        BubblewrapWorkspace,
+        LocalWorkspace,
+        SeatbeltWorkspace,
+    )
     from isobox._workspace.shell import Shell
     from isobox.errors import IsoboxError
 
@@ -58,6 +62,7 @@ _HOMES = {
     "Policy": "isobox._policy.policy",
     "Process": "isobox._core.results",
     "RunResult": "isobox._core.results",
+    "SeatbeltWorkspace": "isobox._workspace.classes",
     "Shell": "isobox._workspace.shell",
     "SnapshotRef": "isobox._core.results",
     "Usage": "isobox._core.results",
@@ -88,6 +93,7 @@ __all__ = [
     "Policy",
     "Process",
     "RunResult",
+    "SeatbeltWorkspace",
     "Shell",
     "SnapshotRef",
     "Usage",

@@ -22,6 +22,7 @@ class Row:
 _ROWS = {
     "local": Row("isobox._backends.local:LocalProvider"),
     "bubblewrap": Row("isobox._backends.bubblewrap:BubblewrapProvider"),
+    "seatbelt": Row("isobox._backends.seatbelt:SeatbeltProvider"),
 }
 
 

@@ -59,6 +59,7 @@ __all__ = [
     "Forward",
     "LocalWorkspace",
     "Process",
+    "SeatbeltWorkspace",
     "Shell",
     "WorkspaceBase",
 ]
@@ -630,6 +631,40 @@ class BubblewrapWorkspace(WorkspaceBase):
     def discard(self) -> None:
         """Throw the private view's changes away; it is as the directory is."""
         _wait(self._workspace.discard)
+
+
+class SeatbeltWorkspace(WorkspaceBase):
+    """See `isobox.SeatbeltWorkspace`."""
+
+    @override
+    def __init__(
+        self,
+        host_workdir: str | os.PathLike[str] | None = None,
+        *,
+        mounts: Iterable[str] = (),
+        protect: bool = True,
+        unprotected: Iterable[str] = (),
+        workspace_id: str | None = None,
+        policy: Policy | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            classes.SeatbeltWorkspace(
+                host_workdir,
+                mounts=mounts,
+                protect=protect,
+                unprotected=unprotected,
+                workspace_id=workspace_id,
+                policy=policy,
+                audit=audit,
+                env=env,
+                limits=limits,
+                labels=labels,
+            )
+        )
 
 
 def _arriving(data: str | Body) -> str | bytes | AsyncIterator[bytes]:

@@ -33,6 +33,7 @@ PUBLIC = [
     "Policy",
     "Process",
     "RunResult",
+    "SeatbeltWorkspace",
     "Shell",
     "SnapshotRef",
     "Usage",

@@ -21,6 +21,7 @@ PAIRS = [
     (isobox.WorkspaceBase, sync.WorkspaceBase),
     (isobox.LocalWorkspace, sync.LocalWorkspace),
     (isobox.BubblewrapWorkspace, sync.BubblewrapWorkspace),
+    (isobox.SeatbeltWorkspace, sync.SeatbeltWorkspace),
     (isobox.Process, sync.Process),
     (isobox.Shell, sync.Shell),
     (Forward, sync.Forward),
@@ -34,7 +35,11 @@ RENAMED = {
     "__aiter__": "__iter__",
 }
 # The waiting classes wrap what the others build: only workspaces are built by users.
-CONSTRUCTED = {isobox.LocalWorkspace, isobox.BubblewrapWorkspace}
+CONSTRUCTED = {
+    isobox.LocalWorkspace,
+    isobox.BubblewrapWorkspace,
+    isobox.SeatbeltWorkspace,
+}
 
 
 def public(kind):

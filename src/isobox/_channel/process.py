@@ -204,7 +204,7 @@ class GuestProcess(Process):
         self.stream.channel.check()
         if self._no_more:
             raise InvalidArgumentError("standard input has been closed")
-        if self.stream.answered:
+        if self._exit.done() or self.stream.answered:
             raise BrokenPipeError("the command has ended")
         await self.stream.send(agent.STDIN, data)
         self.stream.channel.check()

@@ -7,6 +7,8 @@ REASON` on standard error.
 FD is read to its end. It holds fields, each ended by a NUL; a field that names a
 directive is followed by that many more:
 
+    join FD                     FD is `cgroup.procs` of a control group to enter
+                                before anything else
     keep PARENT                 stay behind as a keeper: the program runs as a
                                 child, and when it ends, or the process PARENT
                                 that is our parent dies, the keeper kills all that
@@ -90,6 +92,7 @@ class Spec:
     """What the fields ask for."""
 
     def __init__(self, fields: list[bytes]) -> None:
+        self.groups: list[int] = []
         self.parent = 0
         self.user: tuple[int, int] | None = None
         self.landlock: tuple[int, int, int] | None = None
@@ -106,7 +109,9 @@ class Spec:
     def _take(self, fields: list[bytes]) -> None:
         rest = iter(fields)
         for name in rest:
-            if name == b"keep":
+            if name == b"join":
+                self.groups.append(int(next(rest)))
+            elif name == b"keep":
                 self.parent = int(next(rest))
             elif name == b"user":
                 self.user = int(next(rest)), int(next(rest))
@@ -128,6 +133,10 @@ def main() -> None:
     """Do what the spec in the descriptor `argv[1]` asks; never returns."""
     with Step("read the spec"):
         spec = Spec(read_fields(int(sys.argv[1])))
+    for group in spec.groups:
+        with Step("enter the control group"):
+            os.write(group, b"0")  # whoever writes it
+            os.close(group)
     if spec.parent:
         stay_behind(spec.parent)
     filters = [read_all(fd) for fd in spec.seccomp]

@@ -94,6 +94,7 @@ def confine_spec(
     user: int | None = None,
     enter: str | None = None,
     filters: Iterable[int] = (),
+    groups: Iterable[int] = (),
 ) -> bytes:
     """Return what the program reads.
 
@@ -105,6 +106,7 @@ def confine_spec(
         user: Host user and group that it becomes; not 0. None stays who it is.
         enter: A directory that the user must be able to enter by name.
         filters: Descriptors of system call filters.
+        groups: Descriptors of `cgroup.procs` of control groups to enter.
 
     Raises:
         InvalidArgumentError: Root was asked for, `argv` is empty, or it holds a
@@ -115,6 +117,8 @@ def confine_spec(
     if not argv:
         raise InvalidArgumentError("argv is empty; name the program to execute")
     fields: list[object] = []
+    for group in groups:
+        fields += ["join", group]
     if keep is not None:
         fields += ["keep", keep]
     if user is not None:

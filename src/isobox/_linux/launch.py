@@ -42,6 +42,10 @@ import os
 import resource
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # `signal`, `struct` and their like cost more than all the work done here.
 
 AT_EMPTY_PATH = 0x1000
@@ -143,26 +147,31 @@ class Spec:
                 self.parent = int(next(rest))
             elif name == b"user":
                 self.uid, self.gid = int(next(rest)), int(next(rest))
-            elif name == b"join":
-                self.groups.append(int(next(rest)))
             elif name == b"stage":
                 self.stage = next(rest)
-            elif name == b"idmap":
-                self.idmaps.append((int(next(rest)), int(next(rest)), int(next(rest))))
-            elif name == b"tree":
-                self.trees.append(int(next(rest)))
-            elif name == b"open":
-                self.openings.append((int(next(rest)), int(next(rest)), next(rest)))
-            elif name == b"overlay":
-                self.overlays.append((int(next(rest)), int(next(rest))))
-            elif name == b"rlimit":
-                self.rlimits.append((int(next(rest)), int(next(rest)), int(next(rest))))
             elif name == b"oom_score_adj":
                 self.oom_score_adj = int(next(rest))
             elif name == b"exec":
                 self.argv = list(rest)
             else:
-                raise ValueError(f"unknown directive {name!r}")
+                self._add(name, rest)
+
+    def _add(self, name: bytes, rest: Iterator[bytes]) -> None:
+        """Take what may be there more than once."""
+        if name == b"join":
+            self.groups.append(int(next(rest)))
+        elif name == b"idmap":
+            self.idmaps.append((int(next(rest)), int(next(rest)), int(next(rest))))
+        elif name == b"tree":
+            self.trees.append(int(next(rest)))
+        elif name == b"open":
+            self.openings.append((int(next(rest)), int(next(rest)), next(rest)))
+        elif name == b"overlay":
+            self.overlays.append((int(next(rest)), int(next(rest))))
+        elif name == b"rlimit":
+            self.rlimits.append((int(next(rest)), int(next(rest)), int(next(rest))))
+        else:
+            raise ValueError(f"unknown directive {name!r}")
 
 
 def main() -> None:
@@ -312,10 +321,10 @@ def overlay(fd: int, state: int, stage: bytes) -> None:
         os.mkdir(place)
         # SAFETY: what the layer says of other places of the directory is not
         # believed, and no file shares its content with one below it.
+        above = f"/proc/self/fd/{layers}"
         options = (
-            "lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d/upper,"
-            "workdir=/proc/self/fd/%d/work,redirect_dir=nofollow,metacopy=off,"
-            "index=off" % (lower, layers, layers)
+            f"lowerdir=/proc/self/fd/{lower},upperdir={above}/upper,"
+            f"workdir={above}/work,redirect_dir=nofollow,metacopy=off,index=off"
         )
         if os.geteuid():
             options += ",userxattr"

@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from isobox._linux import launching
 from isobox._linux.launching import (
     FAILURE,
     IdMap,
@@ -64,9 +65,12 @@ class Layer:
     uid: int
     idmaps: Sequence[IdMap] = ()
 
-    def stage(self) -> str | None:
-        """Return where an ordinary user's mounts are made; None is root's."""
-        return None if os.geteuid() == 0 else os.path.join(self.path, STAGE)
+    @property
+    def stage(self) -> str:
+        """Where the launcher makes its mounts."""
+        if os.geteuid() == 0:
+            return launching.STAGE
+        return os.path.join(self.path, STAGE)
 
 
 def refusal(layer: Layer) -> str | None:
@@ -88,7 +92,7 @@ def _tried(layer: Layer) -> str | None:
         parent=os.getpid(),
         idmaps=layer.idmaps,
         overlays=[Overlay(layer.lower, layer.state)],
-        **_staged(layer),
+        stage=layer.stage,
     )
     fd = os.memfd_create("isobox", os.MFD_CLOEXEC)
     try:
@@ -109,8 +113,3 @@ def _tried(layer: Layer) -> str | None:
         return None
     said = ended.stderr.decode("utf-8", "replace").strip()
     return said.removeprefix(FAILURE) or f"status {ended.returncode}"
-
-
-def _staged(layer: Layer) -> dict[str, str]:
-    stage = layer.stage()
-    return {} if stage is None else {"stage": stage}

@@ -262,9 +262,10 @@ def _emptied(top: int, folder: str) -> list[str]:
         for name in held.keys() - set(folders):
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=fd)
-        return folders
     except OSError:
         return []
+    else:
+        return folders
     finally:
         os.close(fd)
 

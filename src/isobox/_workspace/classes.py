@@ -189,6 +189,77 @@ class BubblewrapWorkspace(WorkspaceBase):
         return twin
 
 
+class SeatbeltWorkspace(WorkspaceBase):
+    """Commands under macOS's sandbox, Seatbelt, without network.
+
+    They run as the user who runs isobox, and see the system's programs, a
+    private TMPDIR and home, and the workspace where it is on the host.
+
+    Args:
+        host_workdir: Host directory that is the workspace's root; it must
+            exist. A temporary one, removed at close, if None.
+        mounts: What else of the host is seen, read-only, where it is.
+        protect: Keep what the host executes from being written: `.git`,
+            editors' and agents' configuration, hooks, rc and CI files.
+        unprotected: Names of these that may be written all the same, such as
+            `.git`.
+        workspace_id: See WorkspaceBase, as for the rest.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be honoured.
+    """
+
+    backend: ClassVar[str] = "seatbelt"
+
+    def __init__(
+        self,
+        host_workdir: str | os.PathLike[str] | None = None,
+        *,
+        mounts: Iterable[str] = (),
+        protect: bool = True,
+        unprotected: Iterable[str] = (),
+        workspace_id: str | None = None,
+        policy: Policy | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            workspace_id=workspace_id,
+            policy=policy,
+            audit=audit,
+            env=env,
+            limits=limits,
+            labels=labels,
+        )
+        self._workdir = _host_path(host_workdir)
+        self._mounts = tuple(_mount(each) for each in mounts)
+        self._protect = protect
+        self._unprotected = frozenset(unprotected)
+
+    @override
+    def _spec(self) -> SandboxSpec:
+        return replace(
+            super()._spec(),
+            mounts=self._mounts,
+            protect=self._protect,
+            unprotected=self._unprotected,
+        )
+
+    @override
+    def _twin(self) -> Self:
+        return type(self)(
+            mounts=[mount.source for mount in self._mounts],
+            protect=self._protect,
+            unprotected=self._unprotected,
+            policy=self._policy,
+            env=self._env,
+            limits=self._limits,
+            labels=self._labels,
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Options:
     """What a bubblewrap workspace adds to a spec, under the same names."""

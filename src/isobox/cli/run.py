@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from isobox._core.results import Exit
 
-_DEFAULT = "bubblewrap"
+_DEFAULT = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

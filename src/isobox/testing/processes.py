@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -18,7 +19,8 @@ async def kill_tree(pid: int) -> None:
     """
     doomed = [pid, *_descendants(pid)]
     for each in doomed:
-        os.kill(each, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it died with its parent
+            os.kill(each, signal.SIGKILL)
     with anyio.fail_after(_PATIENCE):
         while any(map(_lives, doomed)):  # noqa: ASYNC110 - /proc tells no event
             await anyio.sleep(0.001)

@@ -80,7 +80,7 @@ async def test_a_masked_directory_holds_nothing_and_takes_nothing(workspace):
     assert result.stdout == "refused\n"
 
 
-def arguments(tmp_path):
+def arguments(tmp_path) -> list[str]:
     shown = view.View()
     view._mask(shown, str(tmp_path))
     return shown.arguments

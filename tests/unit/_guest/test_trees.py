@@ -140,6 +140,12 @@ def test_a_member_that_leaves_the_directory_is_refused(guest, tmp_path, members)
     assert outside(tmp_path) == []
 
 
+def test_a_refusal_of_a_long_name_is_short(guest, tmp_path):
+    answer = push(guest, tmp_path / "to", archive((member("../" + "x" * 200_000), b"")))
+    assert answer.error is not None
+    assert len(answer.error["message"]) <= 500
+
+
 def test_a_file_replaces_a_link_not_its_target(guest, tmp_path):
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "to").mkdir()

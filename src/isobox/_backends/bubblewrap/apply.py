@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from isobox._backends.bubblewrap.changes import State, stamp
 from isobox._linux import trees
@@ -108,7 +108,7 @@ class _Transaction:
         self._now = ""
         self._owner: tuple[int, int] | None = None
 
-    def __enter__(self) -> _Transaction:
+    def __enter__(self) -> Self:
         host = self._private.host
         with self._reported():
             os.mkdir(self._name, 0o700, dir_fd=host)

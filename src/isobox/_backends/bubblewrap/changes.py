@@ -163,7 +163,7 @@ class _Comparison:
         while self._todo:
             yield from self._directory(*self._todo.pop())
 
-    def _directory(self, path: str, hidden: bool) -> Iterator[Item]:  # noqa: FBT001
+    def _directory(self, path: str, hidden: bool) -> Iterator[Item]:
         held = _view_entries(self._private.view, path)
         if held is None:
             return
@@ -183,7 +183,7 @@ class _Comparison:
         path: str,
         found: Found,
         host: Found | None,
-        hidden: bool,  # noqa: FBT001
+        hidden: bool,
     ) -> Iterator[Item]:
         if self._private.layered and overlay.is_whiteout(found):
             if host is not None:
@@ -348,11 +348,14 @@ def _keep_what_holds_refused(items: list[Item]) -> None:
 
 
 def _keep_what_is_below_refused(items: list[Item]) -> None:
-    refused: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for item in items:
-        item.refused = item.refused or refused.get(item.path.rpartition("/")[0])
-        if item.refused is not None and item.view is not None:
-            refused[item.path] = item.refused
+        reason = reasons.get(item.path.rpartition("/")[0])
+        if reason is None and item.view is not None:
+            reason = item.refused
+        if reason is not None:
+            reasons[item.path] = reason
+            item.refused = item.refused or reason
 
 
 class _Links:
@@ -402,5 +405,3 @@ class _Links:
             return _target(self._host, path)
         except OSError:
             return None
-
-

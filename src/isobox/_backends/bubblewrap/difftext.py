@@ -54,16 +54,13 @@ class _Writer:
         new = _content(self._private.view, item.path, item.view)
         if old is None and new is None:
             return None
-        names = [
-            "/dev/null" if found is None else _quoted(f"{side}/{item.path}")
-            for side, found in (("a", item.host), ("b", item.view))
-        ]
+        a, b = _named("a", item.host, item.path), _named("b", item.view, item.path)
         before, after = _lines(old), _lines(new)
         if before is None or after is None:
-            return f"Binary files {names[0]} and {names[1]} differ\n"
+            return f"Binary files {a} and {b} differ\n"
         if len(before) + len(after) > 2 * _MOST_LINES:
             return None
-        return "".join(_marked(difflib.unified_diff(before, after, *names)))
+        return "".join(_marked(difflib.unified_diff(before, after, a, b)))
 
 
 def _content(root: int, path: str, found: os.stat_result | None) -> bytes | None:
@@ -104,6 +101,9 @@ def _marked(lines: Iterator[str]) -> Iterator[str]:
             yield "\n\\ No newline at end of file\n"
 
 
-def _quoted(path: str) -> str:
+def _named(side: str, found: os.stat_result | None, path: str) -> str:
+    if found is None:
+        return "/dev/null"
     # SAFETY: a line end in a name must not look like lines of the diff.
-    return path if path.isprintable() else json.dumps(path)
+    name = f"{side}/{path}"
+    return name if name.isprintable() else json.dumps(name)

@@ -35,6 +35,8 @@ Cause = Literal[
 
 CAP_SYS_ADMIN: Final = 21
 _SECCOMP_FILTER: Final = 2
+#: Mounted on directories that are always empty: the kernel looks past them.
+_HARMLESS: Final = ("/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd")
 _SYSCTLS: Final = (
     "kernel.apparmor_restrict_unprivileged_userns",
     "kernel.unprivileged_userns_clone",
@@ -81,11 +83,6 @@ class Facts:
     masks: tuple[str, ...] = ()
     proc_options: frozenset[str] = frozenset()
     user_ids: int = 1 << 32
-
-    @property
-    def mounts(self) -> bool:
-        """Whether we may mount."""
-        return bool(self.capabilities >> CAP_SYS_ADMIN & 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +220,7 @@ def _of_proc(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_root(facts: Facts) -> Iterator[Finding]:
-    if not facts.mounts:
+    if not _mounts(facts.capabilities):
         yield Finding(
             "root_in_container",
             "root without CAP_SYS_ADMIN, as in a container, cannot show a directory "
@@ -316,6 +313,16 @@ def facts() -> Facts:
     )
 
 
+def may_mount() -> bool:
+    """Return whether the kernel lets us mount."""
+    status = dict(_pairs(_text("/proc/self/status")))
+    return _mounts(int(status.get("CapEff", "0"), 16))
+
+
+def _mounts(capabilities: int) -> bool:
+    return bool(capabilities >> CAP_SYS_ADMIN & 1)
+
+
 def release(text: str) -> tuple[int, int]:
     """Return the first two numbers of a kernel's release."""
     numbers = re.match(r"(\d+)\.(\d+)", text)
@@ -333,7 +340,7 @@ def proc_mounts(mountinfo: str) -> tuple[tuple[str, ...], frozenset[str]]:
             continue
         if fields[4] == "/proc":
             options = frozenset(f"{fields[5]},{after.split()[-1]}".split(","))
-        elif fields[4].startswith("/proc/") and "binfmt_misc" not in fields[4]:
+        elif fields[4].startswith("/proc/") and fields[4] not in _HARMLESS:
             masks.append(fields[4])
     return tuple(masks), options
 

@@ -6,18 +6,25 @@ import os
 from typing import TYPE_CHECKING
 
 from isobox import _workdir
-from isobox._backends.bubblewrap import binary, control, protect, sweep, view
+from isobox._backends.bubblewrap import binary, control, ladder, protect, sweep, view
 from isobox._backends.bubblewrap.control import Control
+from isobox._backends.bubblewrap.copy import PrivateView
 from isobox._guest import bundle
 from isobox._linux import seccomp
-from isobox._linux.launching import IdMap, Opening, launch_command, launch_spec
-from isobox._linux.uids import UidRange
+from isobox._linux.launching import (
+    STAGE,
+    IdMap,
+    Opening,
+    Overlay,
+    launch_command,
+    launch_spec,
+)
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Sequence
 
-    from isobox.abc import SandboxSpec
+    from isobox.abc import MinIsolation, SandboxSpec
 
 
 class Plan:
@@ -29,19 +36,31 @@ class Plan:
 
     Attributes:
         spec: What was asked.
+        rung: With how much isolation it starts.
         held: What lives as long as the sandbox, released in reverse order.
         shown: What the sandbox will see.
         root: Whether root starts it.
         uid: The host uid that it runs as.
         workdir: A descriptor of the directory that is the workspace.
+        inside: The path that commands know it by.
+        scratch: A private directory, where there are no mounts to make one.
         idmaps: Directories that the launcher maps to the sandbox's user.
         openings: What the launcher opens below them.
+        overlays: Directories that the launcher shows as private views.
+        stage: Where the launcher makes its mounts.
+        private: The private view of the directory, in mode `copy`.
         sealed: Paths inside that commands must find read-only.
         control: What bounds its use of the host.
     """
 
-    def __init__(self, spec: SandboxSpec, held: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        held: contextlib.ExitStack,
+        rung: MinIsolation = "full",
+    ) -> None:
         self.spec = spec
+        self.rung: MinIsolation = rung
         self.held = held
         self.shown = view.View()
         held.callback(self.shown.close)
@@ -49,14 +68,22 @@ class Plan:
         self.uid = os.geteuid()
         self.idmaps: list[IdMap] = []
         self.openings: list[Opening] = []
+        self.overlays: list[Overlay] = []
+        self.stage = STAGE
         self.sealed: list[str] = []
-        self.bwrap = binary.find()
+        self.bwrap = "" if rung == "landlock" else binary.find()
         if self.root:
-            self.uid = held.enter_context(UidRange().lease(spec.id)).uid
-        self.workdir = self._opened(spec.workdir or self._temporary())
-        self.control = Control(spec, self.workdir, held)
+            self.uid = ladder.lease(self)
+        path = spec.workdir or self.temporary()
+        self.workdir = self._opened(path)
+        self.inside = path if rung == "landlock" else view.ROOT
+        self.scratch = ladder.scratch(self) if rung == "landlock" else ""
+        self.private = PrivateView(self) if spec.mode == "copy" else None
+        measured = self.workdir if self.private is None else self.private.layer
+        self.control = Control(spec, measured, held)
 
-    def _temporary(self) -> str:
+    def temporary(self) -> str:
+        """Return a new directory of the sandbox's, which goes when it closes."""
         path = sweep.temporary(self.held)
         if self.root:
             os.chown(path, self.uid, self.uid)
@@ -66,8 +93,10 @@ class Plan:
         fd = _workdir.opened(path)
         self.shown.descriptors.append(fd)
         uid, gid = _workdir.owner(fd)
-        if self.root and uid != self.uid:
+        if self.root and uid != self.uid and ladder.can_map(self):
             self.idmaps.append(IdMap(fd, uid, gid))
+        elif self.root and uid != self.uid:
+            self.uid = ladder.owner_instead(path, uid)
         return fd
 
     def beneath(self, path: str) -> str:
@@ -93,32 +122,43 @@ class Plan:
             BackendUnavailableError: There is no interpreter for the guest.
             InvalidArgumentError: A mount cannot be shown.
         """
+        if self.rung == "landlock":
+            return ladder.without_namespaces(self)
         shown, spec = self.shown, self.spec
-        view.isolate(shown)
+        proc = self.rung == "full"
+        view.isolate(shown, proc=proc)
         view.system(shown)
         self.python = view.interpreter(shown)
-        view.scratch(shown, control.fitted(spec.limits))
+        view.scratch(shown, control.fitted(spec.limits), proc=proc)
         shown.add("--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM)
         view.mounts(shown, spec.mounts)
         shown.add("--bind-fd", str(self.workdir), view.ROOT)
-        if spec.protect and spec.workdir is not None:
+        if spec.protect and spec.workdir is not None and self.private is None:
             protect.show(self)
+        guest = [self.python, "-I", "-S", view.PROGRAM]
+        if not proc:
+            guest = ladder.without_proc(self, guest)
         view.seal(shown)
         shown.add("--chdir", "/", "--seccomp", shown.data(self._filter()))
-        return self._launched([self.python, "-I", "-S", view.PROGRAM])
+        return self._launched(guest)
 
     def _filter(self) -> bytes:
         return seccomp.build(
             "strict" if self.spec.strict else "standard", debug=self.spec.debug
         )
 
+    def entrances(self) -> list[int]:
+        """Return descriptors of the control groups that it is to enter."""
+        entrances = self.control.entrances()
+        self.shown.descriptors.extend(entrances)
+        return entrances
+
     def _launched(self, guest: Sequence[str]) -> Sequence[str]:
         shown = self.shown
         arguments = b"".join(os.fsencode(part) + b"\0" for part in shown.arguments)
         argv = [self.bwrap, "--args", shown.data(arguments), "--", *guest]
-        entrances = self.control.entrances()
-        shown.descriptors.extend(entrances)
-        if not self.root and not entrances:
+        entrances = self.entrances()
+        if not self.root and not entrances and not self.overlays:
             return argv
         argv[0] = f"/proc/self/fd/{shown.opened(self.bwrap)}"
         launch = launch_spec(
@@ -127,19 +167,22 @@ class Plan:
             gid=self.uid if self.root else os.getegid(),
             parent=os.getpid(),
             idmaps=self.idmaps,
-            trees=self.shown.trees,
+            trees=self.shown.trees if self.root and ladder.can_map(self) else (),
             openings=self.openings,
+            overlays=self.overlays,
             groups=entrances,
+            stage=self.stage,
         )
         return launch_command(int(shown.data(launch)))
 
     def config(self) -> dict[str, object]:
         """Return what the guest is told."""
         return {
-            "root": view.ROOT.encode(),
+            "root": os.fsencode(self.inside),
             "confine": None,
             "sealed": [path.encode("utf-8", "surrogateescape") for path in self.sealed],
-            "env": _environment(self.spec, self.python),
+            "env": _environment(self),
+            "pid_max": ladder.highest_pid(self),
             "rlimits": self.control.rlimits(),
         }
 
@@ -149,14 +192,15 @@ _PATH = (
 )  # fmt: skip
 
 
-def _environment(spec: SandboxSpec, python: str) -> dict[str, bytes]:
+def _environment(plan: Plan) -> dict[str, bytes]:
     env = {
-        "PATH": ":".join(dict.fromkeys([*_PATH, os.path.dirname(python)])),
+        "PATH": ":".join(dict.fromkeys([*_PATH, os.path.dirname(plan.python)])),
         "HOME": view.HOME,
         "USER": "agent",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
-        **spec.env,
+        **ladder.environment(plan),
+        **plan.spec.env,
     }
     return {name: os.fsencode(value) for name, value in env.items()}

@@ -6,10 +6,12 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from isobox._backends.bubblewrap import barriers, binary, sweep, view
+from isobox._backends.bubblewrap import barriers, binary, ladder, machine, sweep, view
+from isobox._backends.bubblewrap.copy import noted
 from isobox._backends.bubblewrap.plan import Plan
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._channel.start import GuestChild, GuestFailedError
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from isobox._core import ops
-    from isobox._core.results import Edited, Entry, Exit, Process, Usage
-    from isobox.abc import Sandbox
+    from isobox.abc import MinIsolation
+    from isobox._core.results import Changes, Edited, Entry, Exit, Process, Usage
 
 _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
     (
@@ -63,10 +65,17 @@ class BubblewrapProvider(Provider):
         return Availability(backend="bubblewrap", ok=True, reason=f"runs by {path}")
 
     @override
-    async def create(self, spec: SandboxSpec, /) -> Sandbox:
+    async def create(self, spec: SandboxSpec, /) -> BubblewrapSandbox:
         await sweep.once()
+        return await ladder.descend(spec, functools.partial(self._create, spec))
+
+    async def _create(
+        self, spec: SandboxSpec, rung: MinIsolation
+    ) -> BubblewrapSandbox:
         with contextlib.ExitStack() as held:
-            plan = Plan(spec, held)
+            plan = Plan(spec, held, rung)
+            if plan.private is not None:
+                await plan.private.fill()
             child = await _start(plan)
             return BubblewrapSandbox(plan, child, held.pop_all())
 
@@ -80,12 +89,14 @@ class BubblewrapSandbox(ChannelSandbox):
         super().__init__(
             child.channel,
             backend="bubblewrap",
-            root=view.ROOT,
-            capabilities=_CAPABILITIES,
-            isolation=barriers.achieved(plan),
+            root=plan.inside,
+            capabilities=ladder.capabilities(plan, _CAPABILITIES),
+            isolation=noted(ladder.reached(plan, barriers.achieved(plan)), plan.private),
         )
         self._child = child
         self._held = held
+        self._spec = plan.spec
+        self._private = plan.private
         self._control = plan.control
         self._control.begin(child.pid)
 
@@ -114,6 +125,38 @@ class BubblewrapSandbox(ChannelSandbox):
         return await super().push(op)
 
     @override
+    async def diff(self, op: ops.Diff, /) -> Changes:
+        if self._private is None:
+            return await super().diff(op)
+        self.channel.check()
+        return await self._private.diff()
+
+    @override
+    async def apply(self, op: ops.Apply, /) -> Changes:
+        if self._private is None:
+            return await super().apply(op)
+        self.channel.check()
+        return await self._private.apply(op)
+
+    @override
+    async def discard(self, op: ops.Discard, /) -> None:
+        """Throw the changes away: every process ends, and a fresh start follows."""
+        if self._private is None:
+            await super().discard(op)
+            return
+        self.channel.check()
+        with anyio.CancelScope(shield=True):
+            await self._release()
+            fresh = await BubblewrapProvider().create(self._spec)
+            self._become(fresh)
+
+    def _become(self, fresh: BubblewrapSandbox) -> None:
+        self.channel = fresh.channel
+        self._isolation = fresh.isolation()
+        self._child, self._held = fresh._child, fresh._held
+        self._private, self._control = fresh._private, fresh._control
+
+    @override
     async def usage(self) -> Usage:
         self.channel.check()
         return await anyio.to_thread.run_sync(self._control.usage)
@@ -122,6 +165,8 @@ class BubblewrapSandbox(ChannelSandbox):
     async def _release(self) -> None:
         await self._control.end()
         await self._child.aclose()
+        if self._private is not None:
+            await self._private.close()
         await anyio.to_thread.run_sync(self._held.close)
 
 
@@ -137,7 +182,7 @@ async def _start(plan: Plan) -> GuestChild:
                 pass_fds=plan.shown.descriptors,
             )
         except (OSError, GuestFailedError) as error:
-            raise binary.diagnosis(str(error)) from error
+            raise binary.diagnosis(str(error), machine.facts()) from error
     if child.channel.hello.get("unsealed") != []:
         # What is claimed is measured: a mount that does not hold is no start.
         await child.aclose()

@@ -129,7 +129,8 @@ def _locked(fd: int, path: str) -> bool:
 def _read(fd: int) -> tuple[str, list[int] | None]:
     try:
         path, identity = json.loads(os.pread(fd, 8192, 0))
-    except ValueError:
+    except (TypeError, ValueError):
+        # Its host died while it wrote.
         return "", None
     return str(path), identity
 

@@ -28,7 +28,7 @@ _PAGE: Final = 4096
 _TAKEN = (ROOT, PROGRAM, "/usr", "/etc/passwd", "/proc", "/dev", "/tmp")  # noqa: S108
 
 #: Read-only, where the host has them. None holds secrets; none is /etc itself.
-_ETC = (
+ETC = (
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/fonts",
@@ -132,11 +132,17 @@ class View:
         self.descriptors.clear()
 
 
-def isolate(view: View) -> None:
-    """Take namespaces of every kind, and no privilege."""
+def isolate(view: View, *, proc: bool = True) -> None:
+    """Take namespaces of every kind, and no privilege.
+
+    Where `/proc` is masked its sysctls are read-only, so that bwrap cannot switch
+    further user namespaces off.
+    """
+    if proc:
+        view.add("--disable-userns")
     view.add(
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
-        "--unshare-cgroup-try", "--unshare-net", "--disable-userns",
+        "--unshare-cgroup-try", "--unshare-net",
         "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox",
         "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
         "--clearenv",
@@ -153,17 +159,20 @@ def system(view: View) -> None:
         elif os.path.isdir(path):
             view.add("--ro-bind", path, path)
     view.add("--dir", "/etc")
-    for pattern in _ETC:
+    for pattern in ETC:
         for path in sorted(glob.glob(pattern)):
             view.add("--ro-bind", path, path)
     for path, text in _FILES.items():
         view.add("--ro-bind-data", view.data(text.encode()), path)
 
 
-def scratch(view: View, limits: Limits) -> None:
+def scratch(view: View, limits: Limits, *, proc: bool = True) -> None:
     """Give /proc, /dev and private writable places of bounded size."""
-    view.add("--proc", "/proc", "--dev", "/dev")
-    _mask(view, "/proc")
+    if proc:
+        view.add("--proc", "/proc", "--dev", "/dev")
+        _mask(view, "/proc")
+    else:
+        view.add("--dir", "/proc", "--dev", "/dev")
     _tmpfs(view, "/dev/shm", 64 * MiB, "1777")  # noqa: S108 - in the sandbox
     _tmpfs(view, "/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
     _tmpfs(view, "/var/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox

@@ -23,8 +23,8 @@ _MOST_DIRECTORIES: Final = 50_000
 
 _BELOW: Final = "/(.*/)?"
 _ENDS: Final = "(/|$)"
-#: By Unicode's rules, one letter more may stand for an ASCII one in a name that
-#: the file system takes for the same: `.vſcode`.
+#: The file system may take a letter of another script for an ASCII one, such as
+#: U+017F for the s of `.vscode`.
 _LOOKALIKE: Final = r"\.[^/]*[^ -~][^/]*"
 
 

@@ -122,9 +122,9 @@ def write_system(facts: Facts) -> None:
 def reach_internet(_: Facts) -> None:
     each(
         [
-            lambda: connect(socket.AF_INET, ("1.1.1.1", 443)),
+            lambda: connect(socket.AF_INET, ("192.0.2.1", 443)),
             lambda: connect(socket.AF_INET6, ("2606:4700:4700::1111", 443)),
-            lambda: ask_name_server("8.8.8.8"),
+            lambda: ask_name_server("192.0.2.53"),
         ]
     )
 
