@@ -44,12 +44,12 @@ class _Views(Contract):
     can_kill_sandbox = True
 
     @pytest.fixture(autouse=True)
-    def directories(self, tmp_path_factory):
-        self.directories = tmp_path_factory.mktemp("directories")
+    def a_place_for_directories(self, tmp_path_factory):
+        self.place = tmp_path_factory.mktemp("directories")
 
     @override
     def make_workspace(self, **options):
-        workdir = tempfile.mkdtemp(dir=self.directories)
+        workdir = tempfile.mkdtemp(dir=self.place)
         return BubblewrapWorkspace(workdir, mode="copy", **options)
 
     @override

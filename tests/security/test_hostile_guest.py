@@ -7,12 +7,11 @@ import contextlib
 import io
 import math
 import os
-import resource
 import stat
 import struct
 import tarfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -338,9 +337,9 @@ async def test_a_flood_of_what_means_nothing_leaves_no_trace():
         await liar.say(agent.EVENT, stream, agent.encode({"event": "started", "pid": 5}))
         again = frame(agent.EVENT, stream, agent.encode({"event": "started", "pid": 6}))
         nothing = frame(agent.CREDIT, stream, credit(0, 0)) + frame(agent.PONG, 0, bytes(4096))
-        before = resident()
+        peak = Peak()
         feed_for(channel, (again + nothing) * 100, seconds=0.5)
-        assert resident() - before < 16 << 20
+        assert peak.growth < 16 << 20
         assert channel.failure is None
         await liar.result(stream, {"exit": 0})
         assert (await task).exit_code == 0
@@ -352,8 +351,23 @@ def feed_for(channel: Channel, raw: bytes, *, seconds: float) -> None:
         channel.data_received(raw)
 
 
-def resident() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+class Peak:
+    """How far this process's memory rises above what it is now."""
+
+    def __init__(self) -> None:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        self._before = self._highest()
+
+    @property
+    def growth(self) -> int:
+        return self._highest() - self._before
+
+    @staticmethod
+    def _highest() -> int:
+        with open("/proc/self/status") as file:
+            line = next(line for line in file if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
 
 
 async def test_more_than_was_asked_of_a_file():
@@ -930,7 +944,7 @@ HOSTILE = {
     "time that is no number": [member("f", mtime="nan")],
     "time beyond all": [member("f", mtime="1e300")],
     "time of a directory": [member("d", D, mtime="-1e300")],
-    "sparse": [member("f", **{"GNU.sparse.size": str(2**60), "GNU.sparse.map": "0,0"})],
+    "sparse": [member("f", **{"GNU.sparse.size": str(1 << 20), "GNU.sparse.map": "0,0"})],
     "a file below a file": [(member("f"), b"x"), (member("f/g"), b"x")],
     "a name too long": [member("x" * 300)],
 }
@@ -1050,10 +1064,10 @@ def header(info: tarfile.TarInfo, size: int) -> bytes:
 )
 async def test_a_header_of_many_gigabytes_is_not_gathered(kind, place):
     raw = header(member("h", kind), 2**33 - 1) + bytes(8 << 20)
-    before = resident()
+    peak = Peak()
     with pytest.raises(ArchiveError, match="too long"):
         await download(raw, place)
-    assert resident() - before < 48 << 20
+    assert peak.growth < 48 << 20
 
 
 async def test_headers_upon_headers_are_refused(place):
@@ -1094,14 +1108,12 @@ def unpack_whole(raw: bytes, place: os.PathLike[str]) -> int:
 
 async def test_a_hundred_thousand_members_cost_no_memory(place):
     one = header(member("d", D), 0)
-    before = resident()
+    peak = Peak()
     assert await anyio.to_thread.run_sync(unpack_whole, one * 100_000, place) == 100_000
-    assert resident() - before < 32 << 20
+    assert peak.growth < 32 << 20
 
 
 def test_the_words_of_this_file_are_the_protocols():
     assert struct.calcsize(agent.HEADER.format) == 9
     assert HELLO["version"] == agent.VERSION
 
-
-_Unused = Awaitable

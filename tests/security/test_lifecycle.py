@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, Self
 
 import anyio
 import pytest
@@ -33,6 +34,7 @@ async def one(number):
     workspace = BubblewrapWorkspace(workspace_id=f"{sys.argv[1]}-{number}")
     await workspace.initialize()
     await workspace.write("file", "content")
+    await workspace.snapshot()
     await workspace.run("setsid sleep 1000 >/dev/null 2>&1 &")
     process = await workspace.start(["sh", "-c", "trap '' TERM; sleep 1000; true"])
     return workspace, process
@@ -46,15 +48,18 @@ FOREVER = "asyncio.run(main())"
 IN_A_THREAD = """
 import os, threading
 
+loop = asyncio.new_event_loop()
+
 def brief():
-    loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(asyncio.wait_for(main(), 3))
-    except TimeoutError:
+        loop.run_until_complete(main())
+    except RuntimeError:
         os.write(1, b"over\\n")
 
 threading.Thread(target=brief).start()
-sys.stdin.read()
+sys.stdin.readline()
+loop.call_soon_threadsafe(loop.stop)
+sys.stdin.readline()
 os._exit(0)
 """
 
@@ -65,6 +70,8 @@ def scratch(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="test-") as path:
         Path(path).chmod(0o711)
         (Path(path) / "tmp").mkdir(mode=0o711)
+        (Path(path) / "run").mkdir(mode=0o700)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", f"{path}/run")
         monkeypatch.setenv("TMPDIR", f"{path}/tmp")
         monkeypatch.setattr(tempfile, "tempdir", f"{path}/tmp")
         monkeypatch.setattr(sweep, "_base", lambda: f"{path}/state")
@@ -76,7 +83,7 @@ def host(scratch):
     """Start a host with some workspaces in a process of its own."""
     running = []
 
-    def start(name: str, count: int, end: str = FOREVER) -> subprocess.Popen[str]:
+    def start(name: str, count: int, end: str = FOREVER) -> Any:
         redirect = (
             "from isobox._backends.bubblewrap import sweep\n"
             f"sweep._base = lambda: {str(scratch / 'state')!r}\n"
@@ -110,7 +117,7 @@ class Watched:
                 self._stack.callback(os.close, fd)
                 self._fds[pid] = fd
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -178,7 +185,7 @@ async def test_nothing_survives_the_host(host, scratch):
             process.kill()
             assert watched.left() == []
         process.communicate()
-        assert len(directories(scratch)) == 5
+        assert len(directories(scratch)) == 10
         end = time.monotonic() + PATIENCE
         while not swept(scratch, name):
             assert time.monotonic() < end
@@ -189,6 +196,8 @@ async def test_nothing_survives_the_thread_that_started_it(host):
     process = host("thread", 2, IN_A_THREAD)
     with Watched(descendants(process.pid)) as watched:
         assert len(watched) >= 10
+        process.stdin.write("\n")
+        process.stdin.flush()
         assert process.stdout.readline() == "over\n"
         assert watched.left() == []
         assert process.poll() is None
@@ -200,7 +209,8 @@ async def test_nothing_survives_one_of_its_own(scratch, which):
     workspace = BubblewrapWorkspace(workspace_id="doomed")
     await workspace.initialize()
     await workspace.run("setsid sleep 1000 >/dev/null 2>&1 &")
-    child = workspace._sandbox._child.pid
+    sandbox: Any = workspace._sandbox
+    child = sandbox._child.pid
     doomed = [child, *descendants(child)]
     with Watched(doomed) as watched:
         os.kill(doomed[which], signal.SIGKILL)

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from isobox import BubblewrapWorkspace, Limits
 from isobox._backends.bubblewrap import control, processes, space
@@ -45,6 +47,7 @@ FILLER = "exec dd if=/dev/zero of=big bs=1M status=none"
 
 
 class Refusing(ControlGroups):
+    @override
     def create(self, workspace_id, limits):
         return NoControlGroup("none wanted")
 
@@ -77,9 +80,9 @@ def held(request):
     return request.param
 
 
-async def neighbour_answers(during: asyncio.Task) -> list[float]:
+async def neighbour_answers(during: asyncio.Task[Any]) -> list[float]:
     """Run something next door until the task ends; return how long each took."""
-    took = []
+    took: list[float] = []
     async with BubblewrapWorkspace() as neighbour:
         while not during.done() or not took:
             began = time.monotonic()
@@ -89,8 +92,9 @@ async def neighbour_answers(during: asyncio.Task) -> list[float]:
     return took
 
 
-def on_host(workspace) -> int:
-    return workspace._sandbox._child.pid
+def on_host(workspace: Any) -> int:
+    pid: int = workspace._sandbox._child.pid
+    return pid
 
 
 async def test_a_memory_hog_is_ended_and_the_rest_goes_on(held):
@@ -169,7 +173,7 @@ async def test_a_disk_filler_is_ended_until_there_is_room(held, tmp_path):
         result = await filler
         assert (result.signal, result.limit) == ("SIGKILL", "disk")
         assert not result.oom_killed
-        with pytest.raises(LimitError, match="limits.disk"):
+        with pytest.raises(LimitError, match=r"limits\.disk"):
             await workspace.run("true")
         with pytest.raises(LimitError):
             await workspace.write("more", b"x")
@@ -247,11 +251,11 @@ print("ready", flush=True)
 sys.stdin.read()
 """
     async with BubblewrapWorkspace(limits=Limits(memory=512 * MiB)) as workspace:
-        before = await workspace.usage()
+        before: Any = await workspace.usage()
         process = await workspace.start(["python3", "-c", script], stdin=True)
         async with process:
             assert await process.stdout.receive() == b"ready\n"
-            during = await workspace.usage()
+            during: Any = await workspace.usage()
     assert during.processes == before.processes + 1
     assert during.memory - before.memory >= 48 * MiB
     assert during.cpu - before.cpu >= 0.1
@@ -309,6 +313,7 @@ async def test_tenants_are_as_apart_as_they_are():
 @pytest.mark.usefixtures("grouped")
 async def test_limits_that_hold_less_are_taken_one_by_one(monkeypatch, tmp_path):
     class Delegated(ControlGroups):
+        @override
         def create(self, workspace_id, limits):
             if limits.cpus is not None:
                 return NoControlGroup("no cpu here")

@@ -56,6 +56,8 @@ class ChannelSandbox(Sandbox):
     made in `_release`.
     """
 
+    channel: Channel
+
     def __init__(
         self,
         channel: Channel,
@@ -116,6 +118,8 @@ class ChannelSandbox(Sandbox):
             raise UnsupportedError(
                 f"{self.backend} runs commands as one user; leave `user` out"
             )
+        if op.tty is not None and "tty" not in self.capabilities:
+            raise UnsupportedError(f"{self.backend} has no terminals here")
         if unknown := op.limits.keys() - _LIMITS:
             raise InvalidArgumentError(
                 f"unknown limits: {', '.join(sorted(unknown))}; there are "
@@ -266,6 +270,8 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def dial(self, op: ops.Dial, /) -> Connection:
+        if "dial" not in self.capabilities:
+            raise UnsupportedError(f"{self.backend} reaches no ports inside here")
         stream = self.channel.open("dial", host=op.host, port=op.port)
         stream.inbox(agent.BODY)
         connected = asyncio.Event()
@@ -282,9 +288,7 @@ class ChannelSandbox(Sandbox):
     @override
     async def snapshot(self, op: ops.Snapshot, /) -> SnapshotRef:
         if self._store is None:
-            self._store = self._snapshots.enter_context(
-                tempfile.TemporaryDirectory(prefix="isobox-snapshots-")
-            )
+            self._store = self._storage()
         name = secrets.token_hex(8)
         path = os.path.join(self._store, name)
         try:
@@ -297,6 +301,12 @@ class ChannelSandbox(Sandbox):
                 os.unlink(path)
             raise
         return SnapshotRef(name, os.stat(path).st_size, time.time())
+
+    def _storage(self) -> str:
+        """Make a directory that goes when `_snapshots` closes."""
+        return self._snapshots.enter_context(
+            tempfile.TemporaryDirectory(prefix="isobox-snapshots-")
+        )
 
     @override
     async def restore(self, op: ops.Restore, /) -> None:

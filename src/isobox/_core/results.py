@@ -258,6 +258,44 @@ class Matches:
     skipped: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some lines of a text file, or what else a file turned out to be.
+
+    Attributes:
+        entry: The file, with the digest of its whole content.
+        lines: Without their ends; longer ones are clipped.
+        first: Number of the first of them, from 1.
+        total: How many lines the file has.
+        clipped: Numbers of the lines that were clipped.
+        encoding: `utf-8`, `utf-8-sig`, `utf-16-le`, `utf-16-be` or `latin-1`.
+        newline: How lines end: LF, CRLF, `mixed`, or "" if there is but one.
+        final_newline: Whether the last line has an end.
+        media_type: What the first bytes say: `text/plain`, `image/png`,
+            `application/pdf`, `application/octet-stream`, ...
+        data: The content of an image, if it was not too large.
+    """
+
+    entry: Entry
+    lines: tuple[str, ...] = ()
+    first: int = 1
+    total: int = 0
+    clipped: tuple[int, ...] = ()
+    encoding: str = "utf-8"
+    newline: str = "\n"
+    final_newline: bool = True
+    media_type: str = "text/plain"
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """What a patch did: the files that it wrote, and those that it removed."""
+
+    written: tuple[Entry, ...]
+    removed: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Edited:
     """The outcome of an edit: the new entry and how often text was replaced."""

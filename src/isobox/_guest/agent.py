@@ -362,7 +362,9 @@ def _sha256() -> Any:
 
 
 def _parents() -> Dict[int, Tuple[int, str]]:
-    """Map each process that /proc shows to its parent and its state."""
+    """Map each process that is to be seen to its parent and its state."""
+    if sys.platform == "darwin":
+        return _parents_by_libproc()
     found: Dict[int, Tuple[int, str]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -378,6 +380,28 @@ def _parents() -> Dict[int, Tuple[int, str]]:
     return found
 
 
+def _parents_by_libproc() -> Dict[int, Tuple[int, str]]:
+    import ctypes
+
+    libproc = ctypes.CDLL("/usr/lib/libproc.dylib")
+    pids = (ctypes.c_int * 65536)()
+    count = libproc.proc_listallpids(pids, ctypes.sizeof(pids))
+    found: Dict[int, Tuple[int, str]] = {}
+    # struct proc_bsdinfo begins: flags, status, xstatus, pid, ppid; 136 bytes.
+    info = (ctypes.c_uint32 * 34)()
+    for pid in pids[: max(count, 0)]:
+        size = libproc.proc_pidinfo(
+            pid, _PROC_PIDTBSDINFO, ctypes.c_uint64(0), info, ctypes.sizeof(info)
+        )
+        if size == ctypes.sizeof(info):
+            found[pid] = (info[4], _BSD_STATES.get(info[1], "R"))
+    return found
+
+
+_PROC_PIDTBSDINFO = 3
+_BSD_STATES = {4: "T", 5: "Z"}
+
+
 def _descendants(root: int) -> List[Tuple[int, str]]:
     """Return the processes below `root` that still run, with their states."""
     try:
@@ -385,7 +409,7 @@ def _descendants(root: int) -> List[Tuple[int, str]]:
     except OSError:
         return []
     if not table and root == os.getpid():
-        return _children()
+        return _own_children()
     children: Dict[int, List[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
@@ -409,8 +433,12 @@ def _blind() -> bool:
     return _prctl_supported() and not os.path.exists("/proc/self")
 
 
-def _children() -> List[Tuple[int, str]]:
-    """Return the caller's children that still run, by asking for each pid."""
+def _own_children() -> List[Tuple[int, str]]:
+    """Return the caller's children that still run, by asking for each pid.
+
+    Raises:
+        OSError: There are so many processes that none can be added.
+    """
     newest = os.fork()
     if newest == 0:
         os._exit(0)
@@ -2672,6 +2700,8 @@ class Guest:
                 pass
         for post in self._posts:
             post.close()
+        if self.blind and os.getpid() == 1:
+            return  # with pid 1, all of its namespace ends
         for _round in range(2000):
             left = [pid for pid, _ in _descendants(os.getpid())]
             if not left:
@@ -2772,16 +2802,17 @@ class Guest:
         below: Set[int] = set()
         for warden in known:
             below |= {pid for pid, _ in _descendants(warden)}
-        strays = [
-            pid
-            for pid, _ in _descendants(os.getpid())
-            if pid not in known and pid not in below
-        ]
+        try:
+            mine = [pid for pid, _ in _descendants(os.getpid())]
+        except OSError:
+            mine, rounds = [-1], _OUTNUMBERED
+        strays = [pid for pid in mine if pid not in known and pid not in below]
         for pid in strays:
-            _send_signal(pid, _signal.SIGKILL)
+            if pid > 0:
+                _send_signal(pid, _signal.SIGKILL)
         if rounds == _OUTNUMBERED and self.blind and os.getpid() == 1:
             # SAFETY: to pid 1, -1 is its own pid namespace. All commands end.
-            os.kill(-1, _signal.SIGKILL)
+            _send_signal(-1, _signal.SIGKILL)
         self._reap()
         if strays and rounds < 1000:
             self.loop.later(0.001, lambda: self._end_strays(post, rounds + 1))

@@ -9,10 +9,11 @@ directive is followed by that many more:
 
     join FD                     FD is `cgroup.procs` of a control group to enter
                                 before anything else
-    keep PARENT                 stay behind as a keeper: the program runs as a
+    keep PARENT UID             stay behind as a keeper: the program runs as a
                                 child, and when it ends, or the process PARENT
                                 that is our parent dies, the keeper kills all that
-                                descends from it
+                                descends from it; and if UID is not 0, all that is
+                                of this user, whom nobody else is
     user UID GID                whom to become; no other group is kept
     landlock FILES NET SCOPES   the rights that Landlock takes, as bits
     allow RIGHTS PATH           rights that are kept at PATH and below
@@ -94,6 +95,7 @@ class Spec:
     def __init__(self, fields: list[bytes]) -> None:
         self.groups: list[int] = []
         self.parent = 0
+        self.own_user = 0
         self.user: tuple[int, int] | None = None
         self.landlock: tuple[int, int, int] | None = None
         self.allowed: list[tuple[int, bytes]] = []
@@ -112,7 +114,7 @@ class Spec:
             if name == b"join":
                 self.groups.append(int(next(rest)))
             elif name == b"keep":
-                self.parent = int(next(rest))
+                self.parent, self.own_user = int(next(rest)), int(next(rest))
             elif name == b"user":
                 self.user = int(next(rest)), int(next(rest))
             elif name == b"landlock":
@@ -138,7 +140,7 @@ def main() -> None:
             os.write(group, b"0")  # whoever writes it
             os.close(group)
     if spec.parent:
-        stay_behind(spec.parent)
+        stay_behind(spec.parent, spec.own_user)
     filters = [read_all(fd) for fd in spec.seccomp]
     rules = ruleset(spec)
     if spec.user is not None:
@@ -168,8 +170,16 @@ def read_all(fd: int) -> bytes:
 # -- the keeper ----------------------------------------------------------------------
 
 
-def stay_behind(parent: int) -> None:
+def stay_behind(parent: int, own_user: int) -> None:
     """Return in a child; the keeper ends here, with the child's exit status."""
+
+    def end(*_: object, status: int = 0) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if own_user:
+            kill_user(own_user)
+        kill_descendants()
+        os._exit(status & 0xFF)
+
     with Step("become a keeper"):
         check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
@@ -178,11 +188,11 @@ def stay_behind(parent: int) -> None:
             raise ValueError(f"process {parent} is not the parent")
         child = os.fork()
     if child:
-        keep(child)
+        end(status=await_end(child))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def keep(child: int) -> None:
+def await_end(child: int) -> int:
     # The program's end of the channel must be the only one.
     os.closerange(0, 2)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -190,18 +200,36 @@ def keep(child: int) -> None:
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:
-            end(status=os.waitstatus_to_exitcode(status))
+            return os.waitstatus_to_exitcode(status)
 
 
-def end(*_: object, status: int = 0) -> None:
-    """Kill what descends from here until nothing does, and leave."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def kill_user(uid: int) -> None:
+    """Kill all that runs as a user, at one instant: nothing can multiply."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.setresuid(uid, uid, uid)
+    # SAFETY: -1 is everything that we may signal. Without any capability that is
+    # what runs as the same user, and nothing else.
+    if os.getresuid() == (uid, uid, uid) and not has_capabilities():
+        os.kill(-1, signal.SIGKILL)
+    os._exit(0)
+
+
+def has_capabilities() -> bool:
+    with open("/proc/self/status", "rb") as file:
+        lines = dict(line.split(b":", 1) for line in file if b":" in line)
+    return int(lines[b"CapEff"], 16) != 0
+
+
+def kill_descendants() -> None:
+    """Kill what descends from here until nothing does."""
     while reap():
         # Stopped first: what is still cannot multiply.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid, parent in descendants(os.getpid()):
                 strike(pid, parent, number)
-    os._exit(status & 0xFF)
 
 
 def reap() -> bool:

@@ -92,6 +92,7 @@ def confine_spec(
     rules: Rules | None,
     keep: int | None = None,
     user: int | None = None,
+    own_user: bool = False,
     enter: str | None = None,
     filters: Iterable[int] = (),
     groups: Iterable[int] = (),
@@ -103,6 +104,7 @@ def confine_spec(
         rules: What Landlock takes.
         keep: The process that starts it. A keeper then stays behind, and kills
             all that was started when the program or that process ends.
+        own_user: Nobody else is `user`: at the end, all that is theirs is killed.
         user: Host user and group that it becomes; not 0. None stays who it is.
         enter: A directory that the user must be able to enter by name.
         filters: Descriptors of system call filters.
@@ -120,7 +122,7 @@ def confine_spec(
     for group in groups:
         fields += ["join", group]
     if keep is not None:
-        fields += ["keep", keep]
+        fields += ["keep", keep, user if user and own_user else 0]
     if user is not None:
         fields += ["user", user, user]
     if rules is not None:

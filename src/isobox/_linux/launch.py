@@ -321,10 +321,12 @@ def overlay(fd: int, state: int, stage: bytes) -> None:
         os.mkdir(place)
         # SAFETY: what the layer says of other places of the directory is not
         # believed, and no file shares its content with one below it.
+        # It goes with the sandbox, so nobody waits for a disk on its account.
         above = f"/proc/self/fd/{layers}"
         options = (
             f"lowerdir=/proc/self/fd/{lower},upperdir={above}/upper,"
-            f"workdir={above}/work,redirect_dir=nofollow,metacopy=off,index=off"
+            f"workdir={above}/work,redirect_dir=nofollow,metacopy=off,index=off,"
+            "volatile"
         )
         if os.geteuid():
             options += ",userxattr"

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from isobox._linux import launching
+from isobox._linux import launching, trees
 from isobox._linux.launching import (
     FAILURE,
     IdMap,
@@ -109,6 +109,9 @@ def _tried(layer: Layer) -> str | None:
         )
     finally:
         os.close(fd)
+        # A view that was once mounted without waiting for a disk is not again.
+        trees.remove(layer.state, WORK)
+        os.mkdir(WORK, 0o700, dir_fd=layer.state)
     if ended.returncode == 0:
         return None
     said = ended.stderr.decode("utf-8", "replace").strip()

@@ -164,7 +164,14 @@ _LABELS: Final = (
     "setxattr",
     "setxattrat",
 )
-_OF_OTHERS: Final = ("bind", "connect", "ioprio_set", "listen", "listmount", "statmount")
+_OF_OTHERS: Final = (
+    "bind",
+    "connect",
+    "ioprio_set",
+    "listen",
+    "listmount",
+    "statmount",
+)
 _OF_ONE_PROCESS: Final = (
     "prlimit64",
     "sched_setaffinity",
@@ -296,7 +303,8 @@ def _check_namespaces_and_terminals(program: _Program) -> None:
 
 
 def _check_personality(program: _Program, *, debug: bool) -> None:
-    *harmless, last = (*_PERSONALITIES, *((_NO_RANDOM_ADDRESSES,) if debug else ()))
+    allowed = [*_PERSONALITIES, *([_NO_RANDOM_ADDRESSES] if debug else [])]
+    *harmless, last = allowed
     program.when(
         "personality",
         [

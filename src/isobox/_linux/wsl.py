@@ -8,9 +8,6 @@ from typing import Final, Literal
 _VERSION_1: Final = re.compile(r"-Microsoft\b")
 _VERSION_2: Final = re.compile(r"-microsoft\b|WSL2")
 
-#: What to do about version 1, which has no Linux kernel and so no namespaces.
-UPGRADE: Final = "wsl --set-version <distribution> 2"
-
 
 def wsl_version(text: str) -> Literal[1, 2] | None:
     """Return the version of WSL that `text`, from /proc/version, is of.
@@ -26,12 +23,3 @@ def wsl_version(text: str) -> Literal[1, 2] | None:
     if _VERSION_2.search(release):
         return 2
     return 1 if _VERSION_1.search(release) else None
-
-
-def running() -> Literal[1, 2] | None:
-    """Return the version of WSL that this is, None for anything else."""
-    try:
-        with open("/proc/version") as file:
-            return wsl_version(file.read())
-    except OSError:
-        return None

@@ -7,12 +7,14 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import anyio
 
+from isobox import _workdir
 from isobox._probe import inside
 from isobox._probe.report import ANSWER_LIMIT, judge, parse, plain
 from isobox._workspace.base import WorkspaceBase
@@ -52,8 +54,8 @@ _DIRECTORIES = (
 async def measure(backend: str) -> Report:
     """Probe one backend from inside and compare with what it claims.
 
-    Two sandboxes are made: the probes run in one, and look for the other and
-    for the host.
+    Two sandboxes are made: the probes run in one, in a directory of the host,
+    and look for the other and for the host.
 
     Raises:
         BackendMissingError: There is no such backend.
@@ -64,7 +66,8 @@ async def measure(backend: str) -> Report:
     async with AsyncExitStack() as stack:
         secret = stack.enter_context(_secret_in_our_environment())
         host = await stack.enter_async_context(host_decoys())
-        subject = await stack.enter_async_context(_workspace(backend))
+        directory = stack.enter_context(_directory())
+        subject = await stack.enter_async_context(_workspace(backend, directory))
         other = await stack.enter_async_context(_workspace(backend))
         neighbour = await stack.enter_async_context(_neighbour_decoys(other))
         plan = {
@@ -75,11 +78,24 @@ async def measure(backend: str) -> Report:
         return judge(subject.isolation(), await _outcomes(subject, plan))
 
 
-def _workspace(backend: str) -> WorkspaceBase:
+def _workspace(backend: str, directory: str | None = None) -> WorkspaceBase:
     kind: type[WorkspaceBase] = type(
         "Workspace", (WorkspaceBase,), {"backend": backend}
     )
-    return kind()
+    workspace = kind()
+    workspace._workdir = directory
+    return workspace
+
+
+@contextmanager
+def _directory() -> Generator[str]:
+    # Not one that the backend makes for itself: in there nobody but the sandbox
+    # does anything, so its names may be nobody's concern.
+    path = os.path.realpath(tempfile.mkdtemp(prefix="isobox-probe-"))
+    try:
+        yield path
+    finally:
+        _workdir.sweep_tree(path)
 
 
 async def _outcomes(

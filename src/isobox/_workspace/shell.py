@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
@@ -20,16 +20,27 @@ if TYPE_CHECKING:
 
     from isobox._core.results import ByteStream, Process
 
-#: Scripts come on standard input, each ended by a NUL; a status goes out on
-#: descriptor 3 after each. Commands get neither of the two.
+#: Scripts come on standard input, each ended by a NUL; after each its status and
+#: the processes that run in the background go out on descriptor 3, ended by a
+#: NUL. Commands get neither of the two.
 _DRIVER: Final = (
     "exec 8<&0 9>&3 3>&- </dev/null; "
     "while IFS= read -r -d '' REPLY <&8; do "
     'eval "$REPLY" 8<&- 9>&-; '
-    "printf '%s\\0' \"$?\" >&9; done"
+    "{ builtin printf '%s\\n' \"$?\"; builtin jobs -rp; builtin printf '\\0'; } >&9; done"
 )
-_LONGEST_STATUS: Final = 16
+_LONGEST_STATUS: Final = 1 << 16
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Sink(Protocol):
+    """Takes all that a command prints, while it arrives."""
+
+    def put(self, data: bytes) -> None:
+        """Take a piece."""
+
+    async def room(self) -> None:
+        """Wait until there is room for the next."""
 
 
 class Shell:
@@ -60,6 +71,7 @@ class Shell:
         self._start = start
         self._output_limit = output_limit
         self._process: Process | None = None
+        self._background: frozenset[bytes] = frozenset()
         self._lock = anyio.Lock()
 
     @property
@@ -89,16 +101,22 @@ class Shell:
             UnsupportedError: There is no bash in the sandbox.
             SandboxLostError: The sandbox is gone.
         """
+        keep = self._output_limit if output_limit is None else output_limit
+        result = await self._run_into(None, script, timeout=timeout, keep=keep)
+        return checked(result, script, check=check)
+
+    async def _run_into(
+        self, sink: Sink | None, script: str, *, timeout: float | None, keep: int
+    ) -> RunResult:
+        """Run a script, and give a sink everything that it prints."""
         if "\0" in script:
             raise InvalidArgumentError("the script holds a NUL byte")
-        keep = self._output_limit if output_limit is None else output_limit
         async with self._lock:
             try:
-                result = await self._turn(script, timeout, keep)
+                return await self._turn(sink, script, timeout, keep)
             except BaseException:
                 await self.aclose()
                 raise
-        return checked(result, script, check=check)
 
     async def restart(self) -> None:
         """End the shell with all that it runs; the next command starts anew."""
@@ -118,10 +136,12 @@ class Shell:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _turn(self, script: str, timeout: float | None, keep: int) -> RunResult:
+    async def _turn(
+        self, sink: Sink | None, script: str, timeout: float | None, keep: int
+    ) -> RunResult:
         process = await self._running()
         started = time.monotonic()
-        turn = _Turn(process, keep)
+        turn = _Turn(process, keep, sink)
         with anyio.move_on_after(timeout) as scope:
             with contextlib.suppress(BrokenPipeError):
                 await process.write(script.encode("utf-8", "surrogateescape") + b"\0")
@@ -132,18 +152,25 @@ class Shell:
         elif turn.status is None:
             end = await self._over(process)
         else:
-            end = Exit(exit_code=turn.status)
+            end = Exit(exit_code=turn.status, background=self._left(turn))
         return RunResult(
             exit_code=end.exit_code,
             signal=end.signal,
             output=turn.output.captured(),
             errors=turn.errors.captured(),
             timed_out=late,
+            background=end.background,
             duration=time.monotonic() - started,
         )
 
+    def _left(self, turn: _Turn) -> bool:
+        """Whether a command left processes that were not there before it."""
+        before, self._background = self._background, turn.background
+        return bool(turn.background - before)
+
     async def _running(self) -> Process:
         if self._process is None:
+            self._background = frozenset()
             self._process = await self._start(
                 ["bash", "--noprofile", "--norc", "-c", _DRIVER, "bash"],
                 f"shell {self.session_id}",
@@ -168,10 +195,12 @@ class Shell:
 class _Turn:
     """What one command of the shell prints, up to its status."""
 
-    def __init__(self, process: Process, keep: int) -> None:
+    def __init__(self, process: Process, keep: int, sink: Sink | None) -> None:
         self.output = _Keeper(keep)
         self.errors = _Keeper(keep)
         self.status: int | None = None
+        self.background: frozenset[bytes] = frozenset()
+        self._sink = sink
         self._process = process
 
     async def run(self) -> None:
@@ -183,8 +212,8 @@ class _Turn:
                 await self._await_status()
                 # The guest sends a status behind what was printed before it.
                 if self.status is not None:
-                    self.output.add(self._process.stdout.receive_nowait())
-                    self.errors.add(self._process.stderr.receive_nowait())
+                    self._keep(self._process.stdout.receive_nowait(), self.output)
+                    self._keep(self._process.stderr.receive_nowait(), self.errors)
                     group.cancel_scope.cancel()
 
     async def rest(self) -> None:
@@ -203,12 +232,20 @@ class _Turn:
             # SAFETY: the workload can write here too; a status is short.
             raw = (raw + piece)[-_LONGEST_STATUS:]
         # SAFETY: what the workload wrote here can only fool itself.
-        text = raw[:-1].rpartition(b"\0")[2]
-        self.status = int(text) & 0xFF if text.isdigit() else 1
+        status, *background = raw[:-1].rpartition(b"\0")[2].split(b"\n")
+        self.status = int(status) & 0xFF if status.isdigit() else 1
+        self.background = frozenset(filter(None, background))
 
     async def _collect(self, stream: ByteStream, keeper: _Keeper) -> None:
         async for piece in stream:
-            keeper.add(piece)
+            self._keep(piece, keeper)
+            if self._sink is not None:
+                await self._sink.room()
+
+    def _keep(self, data: bytes, keeper: _Keeper) -> None:
+        keeper.add(data)
+        if self._sink is not None:
+            self._sink.put(data)
 
 
 class _Keeper:

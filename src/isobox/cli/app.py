@@ -77,7 +77,8 @@ def run(
     ],
     *,
     backend: Annotated[
-        str | None, typer.Option(help="What isolates it; bubblewrap if not given.")
+        str | None,
+        typer.Option(help="What isolates it; bubblewrap, or seatbelt on macOS."),
     ] = None,
     workdir: Annotated[
         str | None,
@@ -139,3 +140,24 @@ def demo(
     from isobox.cli import demo as _demo  # noqa: PLC0415
 
     finish(lambda: _demo.demo(as_json=as_json, keep=keep))
+
+
+@app.command(
+    help="Try from inside to reach what a backend keeps away, and say what was.",
+    epilog="Exits 1 when more was reached than the backend admits.",
+)
+def probe(
+    *,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="What to probe; bubblewrap, or seatbelt on macOS."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it as one JSON object.")
+    ] = False,
+) -> None:
+    """Measure what a backend lets through."""
+    from isobox.cli import probe as _probe  # noqa: PLC0415
+    from isobox.cli.run import DEFAULT  # noqa: PLC0415
+
+    finish(lambda: _probe.probe(backend=backend or DEFAULT, as_json=as_json))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from isobox import _registry
-from isobox._backends.bubblewrap import binary
+from isobox._backends.bubblewrap import binary, machine
 from isobox._core.spec import Availability
 from isobox.cli.status import printable
 from isobox.errors import BackendUnavailableError, IsoboxError
@@ -23,28 +23,39 @@ if TYPE_CHECKING:
 
 _PATIENCE = 30  # seconds for one backend to answer
 _ISOLATES_NOTHING = "local"
-_UNKNOWN = "unknown"
 
 
 async def doctor(*, as_json: bool = False) -> int:
     """Examine every backend; return 0 when one that isolates works, else 1."""
     found = [await _examine(name) for name in _registry.names()]
-    facts = await machine()
+    about = await facts()
+    causes = [] if _isolates(found) else machine.recognise(machine.facts())
     if as_json:
-        report = {"backends": [asdict(each) for each in found], "machine": facts}
+        report = {
+            "backends": [asdict(each) for each in found],
+            "causes": [asdict(each) for each in causes],
+            "machine": about,
+        }
         sys.stdout.write(json.dumps(report) + "\n")
     else:
-        _show(found, facts)
-    works = any(each.ok for each in found if each.backend != _ISOLATES_NOTHING)
-    return 0 if works else 1
+        _show(found, causes, about)
+    return 0 if _isolates(found) else 1
 
 
-async def machine() -> dict[str, str]:
+def _isolates(found: list[Availability]) -> bool:
+    return any(each.ok for each in found if each.backend != _ISOLATES_NOTHING)
+
+
+async def facts() -> dict[str, str]:
     """Return what decides here which backends work."""
+    here = machine.facts()
     return {
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "user": f"uid {os.getuid()}",
-        "user namespaces": _user_namespaces(),
+        "user namespaces": _user_namespaces(here),
+        "/proc": _proc(here),
+        "Landlock": f"version {here.landlock}" if here.landlock else "not there",
+        "container": here.container or "none known",
         "bubblewrap": await _bubblewrap(),
         "python": f"{platform.python_version()} ({sys.executable})",
         "ripgrep": shutil.which("rg") or "not on PATH; searches use Python",
@@ -62,22 +73,19 @@ async def _examine(name: str) -> Availability:
         return Availability(backend=name, ok=False, reason=str(error))
 
 
-def _user_namespaces() -> str:
-    settings = {
-        "user.max_user_namespaces": "0",
-        "kernel.unprivileged_userns_clone": "0",
-        "kernel.apparmor_restrict_unprivileged_userns": "1",
-    }
-    blocking = [f"{k} = {v}" for k, v in settings.items() if _setting(k) == v]
-    return f"blocked: {', '.join(blocking)}" if blocking else "not blocked by sysctl"
+def _user_namespaces(here: machine.Facts) -> str:
+    if not here.user_namespaces:
+        return "not in this kernel"
+    blocking = [f"{k} = {here.sysctls[k]}" for k in machine.blocking(here.sysctls)]
+    if here.seccomp:
+        blocking.append("a seccomp filter")
+    return f"may be blocked: {', '.join(blocking)}" if blocking else "not blocked"
 
 
-def _setting(name: str) -> str:
-    try:
-        with open("/proc/sys/" + name.replace(".", "/")) as file:
-            return file.read().strip()
-    except OSError:
-        return _UNKNOWN
+def _proc(here: machine.Facts) -> str:
+    if here.masks:
+        return f"masked: {', '.join(here.masks)}"
+    return ", ".join(sorted(here.proc_options))
 
 
 async def _bubblewrap() -> str:
@@ -91,17 +99,24 @@ async def _bubblewrap() -> str:
     return f"{path} does not answer"
 
 
-def _show(found: list[Availability], facts: dict[str, str]) -> None:
+def _show(
+    found: list[Availability], causes: list[machine.Finding], about: dict[str, str]
+) -> None:
     # Here and not above: `--json` needs none of it.
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(highlight=False)
     console.print(_backends(found))
-    console.print(_machine(facts))
+    console.print(_machine(about))
     for each in found:
         if each.fix:
             console.print(f"{each.backend}:", style="bold", markup=False)
             console.print(f"  {printable(each.fix)}", markup=False, soft_wrap=True)
+    if causes:
+        console.print("What may be in the way here:", style="bold")
+    for cause in causes:
+        for line in (f"  {cause.message}", f"    {cause.fix}"):
+            console.print(printable(line), markup=False, soft_wrap=True)
 
 
 def _backends(found: list[Availability]) -> Table:
@@ -117,11 +132,11 @@ def _backends(found: list[Availability]) -> Table:
     return table
 
 
-def _machine(facts: dict[str, str]) -> Table:
+def _machine(about: dict[str, str]) -> Table:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(title="This machine", show_header=False)
-    for name, fact in facts.items():
+    for name, fact in about.items():
         table.add_row(name, Text(printable(fact)))
     return table

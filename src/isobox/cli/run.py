@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from isobox._core.results import Exit
 
-_DEFAULT = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
+#: What isolates where nobody says what should.
+DEFAULT = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ def _terminal_type(request: Request) -> dict[str, str | None]:
 
 
 def _workspace(request: Request) -> WorkspaceBase:
-    backend = request.backend or _DEFAULT
+    backend = request.backend or DEFAULT
     kind: type[_WithDirectory]
     kind = type("Workspace", (_WithDirectory,), {"backend": backend})
     return kind(

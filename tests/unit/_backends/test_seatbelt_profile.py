@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit._backends.seatbelt_language import Policy, Request, Symbol, parse
 
@@ -371,6 +371,7 @@ def _kinds(form: list[Any]) -> tuple[list[Symbol], list[str]]:
     return words, sorted(inner)
 
 
+@settings(database=None)
 @given(
     st.text(
         st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t\r"\\()')

@@ -318,6 +318,52 @@ subprocess.run(launch_command(fd), pass_fds=[fd])
     assert ended
 
 
+@needs_root
+def test_it_enters_control_groups_and_keeps_none_open(launcher):
+    reader, writer = os.pipe()
+    script = f"test ! -e /proc/self/fd/{writer}"
+    spec = launcher.spec("/bin/sh", "-c", script, groups=[writer])
+    result = launcher.feed(spec, writer)
+    os.close(writer)
+    with open(reader, "rb") as entered:
+        assert entered.read() == b"0"
+    assert (result.stderr, result.returncode) == ("", 0)
+
+
+@needs_root
+def test_a_group_that_takes_nobody_is_the_reason(launcher):
+    with open("/dev/full", "wb") as full:
+        spec = launcher.spec("/bin/true", groups=[full.fileno()])
+        result = launcher.feed(spec, full.fileno())
+    assert result.stderr.startswith(f"{FAILURE}enter the control group: ")
+    assert result.returncode == 126
+
+
+@needs_root
+def test_an_ordinary_user_enters_groups_and_stays_who_they_are():
+    reader, writer = os.pipe()
+    argv = ["/bin/sh", "-c", "id -u; readlink /proc/self/ns/mnt"]
+    spec = memory_file(
+        launch_spec(argv, uid=USER, gid=USER, parent=os.getpid(), groups=[writer])
+    )
+    result = subprocess.run(
+        [
+            *("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"),
+            *("/usr/bin/python3", "-I", "-S", "-c", SOURCE.read_text(), str(spec)),
+        ],
+        pass_fds=(spec, writer),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    os.close(spec)
+    os.close(writer)
+    with open(reader, "rb") as entered:
+        assert entered.read() == b"0"
+    mounts = os.readlink("/proc/self/ns/mnt")
+    assert (result.stdout, result.stderr) == (f"{USER}\n{mounts}\n", "")
+
+
 def test_the_spec_refuses_root_and_nul():
     for argv, uid, gid in (
         (["/bin/true"], 0, 1),

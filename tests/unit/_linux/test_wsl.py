@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isobox._backends.bubblewrap import binary
-from isobox._linux import wsl
-from isobox.errors import BackendUnavailableError
+from isobox._linux.wsl import wsl_version
 
 VERSION_1 = (
     "Linux version 4.4.0-19041-Microsoft (Microsoft@Microsoft.com) (gcc version "
@@ -16,8 +14,7 @@ KERNELS = [
     (VERSION_1, 1),
     ("Linux version 4.4.0-17134-Microsoft (Microsoft@Microsoft.com)", 1),
     (
-        "Linux version 5.15.90.1-microsoft-standard-WSL2 (oe-user@oe-host) "
-        "(x86_64-msft-linux-gcc (GCC) 9.3.0) #1 SMP Fri Jan 27 02:56:13 UTC 2023\n",
+        "Linux version 5.15.90.1-microsoft-standard-WSL2 (oe-user@oe-host) (x86_64)\n",
         2,
     ),
     ("Linux version 4.19.104-microsoft-standard (oe-user@oe-host) (gcc)", 2),
@@ -36,22 +33,4 @@ KERNELS = [
 
 @pytest.mark.parametrize(("text", "version"), KERNELS)
 def test_version(text, version):
-    assert wsl.wsl_version(text) == version
-
-
-def test_this_machine_says_what_its_kernel_says():
-    with open("/proc/version") as file:
-        assert wsl.running() == wsl.wsl_version(file.read())
-
-
-def test_version_1_is_refused_with_what_helps(monkeypatch):
-    monkeypatch.setattr(wsl, "running", lambda: 1)
-    with pytest.raises(BackendUnavailableError, match="WSL 1 has no namespaces") as told:
-        binary.find()
-    assert told.value.fix == wsl.UPGRADE
-
-
-def test_version_2_is_linux(monkeypatch):
-    expected = binary.find()
-    monkeypatch.setattr(wsl, "running", lambda: 2)
-    assert binary.find() == expected
+    assert wsl_version(text) == version

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from isobox._backends.bubblewrap.changes import State, stamp
 from isobox._linux import trees
-from isobox.errors import ArchiveError, ConflictError, StorageError
+from isobox.errors import ArchiveError, ConflictError, IsoboxError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -69,9 +69,14 @@ def apply(private: Private, items: Sequence[Item]) -> None:
         StorageError: The file system refused; nothing was changed, or the
             message says what was.
     """
-    with _Transaction(private) as transaction:
-        transaction.stage(items)
-        transaction.commit(items)
+    try:
+        with _Transaction(private) as transaction:
+            transaction.stage(items)
+            transaction.commit(items)
+    except IsoboxError:
+        for item in items:
+            _settle_back(private, item)
+        raise
     for item in items:
         _settle(private, item.path)
 
@@ -81,6 +86,16 @@ def _settle(private: Private, path: str) -> None:
     private.base.pop(path, None)
     if found is not None:
         private.base[path] = stamp(found)
+
+
+def _settle_back(private: Private, item: Item) -> None:
+    """Know a file again that was moved away and came back."""
+    found = _found(private.host, item.path)
+    if found is None or item.host is None:
+        return
+    remade = item.was_directory and stat.S_ISDIR(found.st_mode)
+    if remade or State.of(found) == State.of(item.host):
+        private.base[item.path] = stamp(found)
 
 
 def _found(root: int, path: str) -> os.stat_result | None:

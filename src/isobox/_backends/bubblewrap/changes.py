@@ -197,7 +197,7 @@ class _Comparison:
             self._todo.append((path, hidden))
 
     def _one(self, path: str, found: Found, host: Found | None) -> Iterator[Item]:
-        if self._private.copied.get(path) == stamp(found):
+        if self._is_as_copied(path, found):
             return
         item = Item(path, "added" if host is None else "modified", found, host)
         item.conflict = not self._is_as_it_was(path, host)
@@ -209,6 +209,11 @@ class _Comparison:
             item.refused = f"it cannot be read: {error.strerror}"
         if item.content or item.refused or _mode_differs(found, host):
             yield item
+
+    def _is_as_copied(self, path: str, found: Found) -> bool:
+        # A directory that comes after another may get its inode.
+        known = path in self._private.base
+        return known and self._private.copied.get(path) == stamp(found)
 
     def _look_into(self, item: Item) -> None:
         if item.kind == "symlink":

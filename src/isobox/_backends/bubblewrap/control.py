@@ -21,7 +21,6 @@ from isobox._linux.cgroups import (
     ControlGroups,
     GroupLimits,
     GroupUsage,
-    NoControlGroup,
 )
 from isobox.errors import LimitError
 
@@ -138,15 +137,18 @@ class Control:
 
     async def _keep_watching(self) -> None:
         while not self._stopping.is_set():
-            began = time.monotonic()
-            await anyio.to_thread.run_sync(self._look)
-            await asyncio.sleep(max(_PERIOD, _SHARE * (time.monotonic() - began)))
+            spent = await anyio.to_thread.run_sync(self._look)
+            await asyncio.sleep(max(_PERIOD, _SHARE * spent))
 
-    def _look(self) -> None:
+    def _look(self) -> float:
+        """Look once; returns the processor seconds that it took."""
+        # A workload that slows the machine down must not slow its watcher.
+        began = time.thread_time()
         if self._watches_memory:
             self._mind_memory()
         if self._limits.disk is not None:
             self._mind_disk(self._limits.disk)
+        return time.thread_time() - began
 
     def _mind_memory(self) -> None:
         limit = self._limits.memory or 0
@@ -255,12 +257,12 @@ class _Directory:
         return age > _STALE or self._used + gone >= limit
 
     def measure(self, pids: list[int], going: Callable[[], bool]) -> int:
-        began = time.monotonic()
+        began = time.thread_time()
         self._free = _free(self._fd)
         device = os.fstat(self._fd).st_dev
         self._used = space.used(self._fd, going) + space.nameless(pids, device)
         self._measured = time.monotonic()
-        self._cost = self._measured - began
+        self._cost = time.thread_time() - began
         return self._used
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from isobox._backends.bubblewrap import difftext, sweep, view
+from isobox._backends.bubblewrap import difftext, sweep
 from isobox._backends.bubblewrap.apply import admissible, apply
 from isobox._backends.bubblewrap.changes import Items, Private, compare, stamp
 from isobox._core import paths
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from isobox._core.results import Changes
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_MOUNTS: Final = "there are no namespaces to mount it in"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,7 +60,7 @@ class PrivateView:
         self.layer = _held(plan, os.open(UPPER, _DIRECTORY, dir_fd=state))
         host = _held(plan, trees.directory(plan.workdir, ""))
         lower = Layer(plan.workdir, state, path, plan.uid, tuple(plan.idmaps))
-        self._refusal = refusal(lower)
+        self._refusal = _NO_MOUNTS if plan.rung == "landlock" else refusal(lower)
         self._private = Private(
             view=self.layer,
             host=host,
@@ -75,7 +76,8 @@ class PrivateView:
             plan.overlays.append(Overlay(plan.workdir, state))
             plan.stage = lower.stage
         else:
-            _show_copy(plan, state)
+            _show_copy(plan, path, state)
+        self._root = plan.inside
 
     async def fill(self) -> None:
         """Note what the directory is, and copy it where it must be copied.
@@ -133,7 +135,7 @@ class PrivateView:
             PathOutsideError: A path is not below the root.
             StorageError: The directory cannot be written; nothing was changed.
         """
-        chosen = None if op.paths is None else [_relative(path) for path in op.paths]
+        chosen = None if op.paths is None else [*map(self._relative, op.paths)]
         async with self._turn():
             return await anyio.to_thread.run_sync(self._apply, chosen, op.skip_refused)
 
@@ -154,6 +156,10 @@ class PrivateView:
         apply(self._private, left)
         return changes
 
+    def _relative(self, path: str) -> str:
+        absolute = paths.resolve(path, root=self._root, confined=True)
+        return absolute[len(self._root) :].lstrip("/")
+
 
 def noted(isolation: Isolation, private: PrivateView | None) -> Isolation:
     """Return what holds a sandbox, with how its view is made."""
@@ -163,11 +169,6 @@ def noted(isolation: Isolation, private: PrivateView | None) -> Isolation:
     mechanism = f"{held.mechanism}; a private view of the directory by "
     barrier = replace(held, mechanism=mechanism + private.mechanism)
     return replace(isolation, file_system=barrier)
-
-
-def _relative(path: str) -> str:
-    absolute = paths.resolve(path, root=view.ROOT, confined=True)
-    return absolute[len(view.ROOT) :].lstrip("/")
 
 
 def _place(workdir: int) -> str | None:
@@ -208,12 +209,15 @@ def _held(plan: Plan, fd: int) -> int:
     return fd
 
 
-def _show_copy(plan: Plan, state: int) -> None:
+def _show_copy(plan: Plan, path: str, state: int) -> None:
     """Let the copy take the directory's place in what the sandbox sees."""
+    if plan.rung == "landlock":
+        plan.inside = os.path.join(path, UPPER)
     plan.workdir = os.open(UPPER, os.O_PATH | os.O_DIRECTORY, dir_fd=state)
     plan.shown.descriptors.append(plan.workdir)
     plan.idmaps.clear()
     if plan.root:
+        os.fchown(state, plan.uid, plan.uid)
         plan.shown.trees.append(plan.workdir)
 
 

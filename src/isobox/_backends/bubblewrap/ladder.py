@@ -40,7 +40,14 @@ _CONFINE: Final = "/run/isobox/confine"
 _DEVICES: Final = ("full", "null", "random", "urandom", "zero")
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: Of /etc, what the other rungs make up: here it is the machine's own.
-_NAMES: Final = ("group", "host.conf", "hosts", "nsswitch.conf", "passwd", "resolv.conf")
+_NAMES: Final = (
+    "group",
+    "host.conf",
+    "hosts",
+    "nsswitch.conf",
+    "passwd",
+    "resolv.conf",
+)
 #: Terminals are the user's own there, and there are no sockets.
 _NEEDS_NAMESPACES: Final[frozenset[Capability]] = frozenset(("tty", "dial"))
 
@@ -64,13 +71,14 @@ async def descend(
     if last.message == first.message:
         raise first
     raise BackendUnavailableError(
-        f"{_brief(first)}; nor with {spec.min_isolation}: {_brief(last)}",
+        f"{brief(first)}; nor with {spec.min_isolation}: {brief(last)}",
         fix=first.fix,
         backend="bubblewrap",
     ) from last
 
 
-def _brief(error: BackendUnavailableError) -> str:
+def brief(error: BackendUnavailableError) -> str:
+    """Return what is in the way, without what to do about it."""
     return error.message.partition("\n")[0]
 
 
@@ -183,6 +191,7 @@ def without_namespaces(plan: Plan) -> Sequence[str]:
         rules=_rules(plan, version),
         keep=os.getpid(),
         user=plan.uid if plan.root else None,
+        own_user=plan.own_uid,
         enter=plan.inside,
         filters=[int(shown.data(code)) for code in filters],
         groups=plan.entrances(),
@@ -248,6 +257,11 @@ def environment(plan: Plan) -> dict[str, str]:
 # -- what was reached ----------------------------------------------------------------
 
 
+_OWNERS: Final = Barrier(
+    "partial", "started by root without CAP_SYS_ADMIN: as the directory's owner"
+)
+
+
 def capabilities(plan: Plan, full: frozenset[Capability]) -> frozenset[Capability]:
     """Return what a sandbox on this rung can do of what it could with all."""
     return full - _NEEDS_NAMESPACES if plan.rung == "landlock" else full
@@ -255,6 +269,8 @@ def capabilities(plan: Plan, full: frozenset[Capability]) -> frozenset[Capabilit
 
 def reached(plan: Plan, full: Isolation) -> Isolation:
     """Return what holds on this rung where `full` would hold on the highest."""
+    if plan.root and not plan.own_uid:
+        full = replace(full, tenant=_OWNERS)
     if plan.rung == "no_proc":
         return _reached_without_proc(full)
     if plan.rung == "landlock":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from isobox._linux import landlock
 from isobox._linux.syscalls import openat2
+from isobox._linux.wsl import wsl_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,11 +38,18 @@ CAP_SYS_ADMIN: Final = 21
 _SECCOMP_FILTER: Final = 2
 #: Mounted on directories that are always empty: the kernel looks past them.
 _HARMLESS: Final = ("/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd")
-_SYSCTLS: Final = (
-    "kernel.apparmor_restrict_unprivileged_userns",
-    "kernel.unprivileged_userns_clone",
-    "user.max_user_namespaces",
-)
+_APPARMOR: Final = "kernel.apparmor_restrict_unprivileged_userns"
+#: Settings that block user namespaces, and with which value; and the usual one.
+_BLOCKING: Final = {
+    _APPARMOR: "1",
+    "kernel.unprivileged_userns_clone": "0",
+    "user.max_user_namespaces": "0",
+}
+_USUAL: Final = {
+    _APPARMOR: "0",
+    "kernel.unprivileged_userns_clone": "1",
+    "user.max_user_namespaces": "15000",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +126,7 @@ def _of_the_system(facts: Facts) -> Iterator[Finding]:
             "use a Linux machine or a container",
             None,
         )
-    elif _is_wsl1(facts.version):
+    elif wsl_version(facts.version) == 1:
         yield Finding(
             "wsl1",
             "WSL 1 imitates Linux without namespaces",
@@ -135,10 +143,6 @@ def _of_the_system(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _is_wsl1(version: str) -> bool:
-    return re.search(r"-Microsoft\b", version) is not None
-
-
 def _of_user_namespaces(facts: Facts) -> Iterator[Finding]:
     leaves = _without_namespaces(facts)
     if not facts.user_namespaces:
@@ -148,15 +152,15 @@ def _of_user_namespaces(facts: Facts) -> Iterator[Finding]:
             "run a kernel with CONFIG_USER_NS=y",
             leaves,
         )
-    for name in ("user.max_user_namespaces", "kernel.unprivileged_userns_clone"):
-        if facts.sysctls.get(name) == "0":
-            usual = 1 if name.startswith("kernel") else 15000
-            yield Finding(
-                "sysctl",
-                f"user namespaces are switched off: {name} = 0",
-                f"sysctl -w {name}={usual}",
-                leaves,
-            )
+    off = [name for name in blocking(facts.sysctls) if name != _APPARMOR]
+    if off:
+        usual = " ".join(f"{name}={_USUAL[name]}" for name in off)
+        yield Finding(
+            "sysctl",
+            f"user namespaces are switched off: {', '.join(off)}",
+            f"sysctl -w {usual}",
+            leaves,
+        )
     if facts.seccomp == _SECCOMP_FILTER:
         yield _filtered(facts, leaves)
     if _confined(facts.apparmor):
@@ -166,14 +170,19 @@ def _of_user_namespaces(facts: Facts) -> Iterator[Finding]:
             _container_fix(facts),
             leaves,
         )
-    if facts.sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1":
+    if _APPARMOR in blocking(facts.sysctls):
         yield Finding(
             "apparmor",
             "AppArmor gives user namespaces no rights, except to programs with a "
             "profile that says so (Ubuntu 23.10 and newer)",
-            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+            f"sysctl -w {_APPARMOR}={_USUAL[_APPARMOR]}",
             leaves,
         )
+
+
+def blocking(sysctls: Mapping[str, str]) -> list[str]:
+    """Return the settings that keep user namespaces from programs."""
+    return [name for name, value in _BLOCKING.items() if sysctls.get(name) == value]
 
 
 def _filtered(facts: Facts, leaves: MinIsolation | None) -> Finding:
@@ -363,7 +372,7 @@ def _container() -> str:
 
 def _settings() -> dict[str, str]:
     found: dict[str, str] = {}
-    for name in _SYSCTLS:
+    for name in _BLOCKING:
         text = _text("/proc/sys/" + name.replace(".", "/")).strip()
         if text:
             found[name] = text

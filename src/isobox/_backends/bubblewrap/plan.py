@@ -41,6 +41,7 @@ class Plan:
         shown: What the sandbox will see.
         root: Whether root starts it.
         uid: The host uid that it runs as.
+        own_uid: Whether nothing else has this uid.
         workdir: A descriptor of the directory that is the workspace.
         inside: The path that commands know it by.
         scratch: A private directory, where there are no mounts to make one.
@@ -66,6 +67,7 @@ class Plan:
         held.callback(self.shown.close)
         self.root = os.geteuid() == 0
         self.uid = os.geteuid()
+        self.own_uid = self.root
         self.idmaps: list[IdMap] = []
         self.openings: list[Opening] = []
         self.overlays: list[Overlay] = []
@@ -96,7 +98,7 @@ class Plan:
         if self.root and uid != self.uid and ladder.can_map(self):
             self.idmaps.append(IdMap(fd, uid, gid))
         elif self.root and uid != self.uid:
-            self.uid = ladder.owner_instead(path, uid)
+            self.uid, self.own_uid = ladder.owner_instead(path, uid), False
         return fd
 
     def beneath(self, path: str) -> str:
@@ -130,7 +132,9 @@ class Plan:
         view.system(shown)
         self.python = view.interpreter(shown)
         view.scratch(shown, control.fitted(spec.limits), proc=proc)
-        shown.add("--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM)
+        shown.add(
+            "--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM
+        )
         view.mounts(shown, spec.mounts)
         shown.add("--bind-fd", str(self.workdir), view.ROOT)
         if spec.protect and spec.workdir is not None and self.private is None:

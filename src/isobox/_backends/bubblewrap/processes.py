@@ -104,8 +104,11 @@ def _thread(pid: int) -> list[bytes]:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    found = (_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
-    return next((fields for fields in found if not _looks_dead(fields)), [])
+    for thread in threads:
+        fields = _stat(f"/proc/{pid}/task/{thread}/stat")
+        if not _looks_dead(fields):
+            return fields
+    return []
 
 
 def _stat(path: str) -> list[bytes]:

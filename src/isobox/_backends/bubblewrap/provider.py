@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from isobox._backends.bubblewrap import barriers, binary, ladder, machine, sweep, view
+from isobox._backends.bubblewrap import barriers, binary, ladder, machine, sweep
 from isobox._backends.bubblewrap.copy import noted
 from isobox._backends.bubblewrap.plan import Plan
 from isobox._channel.sandbox import ChannelSandbox
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from isobox._core import ops
-    from isobox.abc import MinIsolation
     from isobox._core.results import Changes, Edited, Entry, Exit, Process, Usage
+    from isobox.abc import MinIsolation
 
 _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
     (
@@ -59,19 +59,27 @@ class BubblewrapProvider(Provider):
             return Availability(
                 backend="bubblewrap",
                 ok=False,
-                reason=error.message.partition("\n  fix: ")[0],
+                reason=ladder.brief(error) + await self._offer(),
                 fix=error.fix,
             )
         return Availability(backend="bubblewrap", ok=True, reason=f"runs by {path}")
+
+    async def _offer(self) -> str:
+        """Return what starts here all the same, for those who allow it."""
+        try:
+            spec = SandboxSpec(id="probe", min_isolation="landlock")
+            sandbox = await self.create(spec)
+        except BackendUnavailableError:
+            return ""
+        await sandbox.aclose()
+        return f'; min_isolation="{sandbox.rung}" starts with less'
 
     @override
     async def create(self, spec: SandboxSpec, /) -> BubblewrapSandbox:
         await sweep.once()
         return await ladder.descend(spec, functools.partial(self._create, spec))
 
-    async def _create(
-        self, spec: SandboxSpec, rung: MinIsolation
-    ) -> BubblewrapSandbox:
+    async def _create(self, spec: SandboxSpec, rung: MinIsolation) -> BubblewrapSandbox:
         with contextlib.ExitStack() as held:
             plan = Plan(spec, held, rung)
             if plan.private is not None:
@@ -91,8 +99,11 @@ class BubblewrapSandbox(ChannelSandbox):
             backend="bubblewrap",
             root=plan.inside,
             capabilities=ladder.capabilities(plan, _CAPABILITIES),
-            isolation=noted(ladder.reached(plan, barriers.achieved(plan)), plan.private),
+            isolation=noted(
+                ladder.reached(plan, barriers.achieved(plan)), plan.private
+            ),
         )
+        self.rung = plan.rung
         self._child = child
         self._held = held
         self._spec = plan.spec
@@ -155,6 +166,10 @@ class BubblewrapSandbox(ChannelSandbox):
         self._isolation = fresh.isolation()
         self._child, self._held = fresh._child, fresh._held
         self._private, self._control = fresh._private, fresh._control
+
+    @override
+    def _storage(self) -> str:
+        return sweep.temporary(self._snapshots)
 
     @override
     async def usage(self) -> Usage:

@@ -154,6 +154,7 @@ def profile(grants: Grants) -> str:
 def _processes() -> Iterable[str]:
     yield allow("process-fork dynamic-code-generation")
     yield allow("signal process-info*", ["(target same-sandbox)"])
+    yield allow("process-info-listpids")
 
 
 def _machine() -> Iterable[str]:

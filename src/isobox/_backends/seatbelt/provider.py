@@ -46,7 +46,7 @@ ISOLATION: Final = Isolation(
     process=Barrier(
         "partial",
         "Seatbelt: signals and facts about processes within the sandbox only; a "
-        "process that leaves its group can outlive a command, and the workspace",
+        "command can outlive its timeout, and the workspace",
     ),
     file_system=Barrier(
         "partial",
