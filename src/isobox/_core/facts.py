@@ -12,9 +12,11 @@ from isobox._core.ops import (
     Discard,
     Edit,
     Op,
+    Patch,
     Pull,
     Push,
     Read,
+    ReadLines,
     Remove,
     Restore,
     Scan,
@@ -68,8 +70,12 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
                 "mode": op.mode,
                 "if_match": op.if_match,
             }
+        case ReadLines():
+            return {"path": op.path, "start": op.start, "count": op.count}
         case Edit():
             return {"path": op.path, "replacements": len(op.replacements)}
+        case Patch():
+            return _patch(op)
         case Scan():
             return {"path": op.path, "depth": op.depth, "pattern": op.pattern}
         case Search():
@@ -106,6 +112,17 @@ def _spawn(op: Spawn) -> dict[str, Fact]:
         "user": op.user,
         "label": op.label,
     }
+
+
+def _patch(op: Patch) -> dict[str, Fact]:
+    whole = [change.path for change in op.changes]
+    targets = [change.target for change in op.changes if change.target is not None]
+    removed = [
+        change.path
+        for change in op.changes
+        if change.kind == "delete" or change.target is not None
+    ]
+    return {"paths": whole + targets, "removed": removed or None}
 
 
 def _short(text: str) -> str:

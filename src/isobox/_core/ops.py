@@ -17,17 +17,23 @@ from isobox._core.results import (
     Entry,
     Listing,
     Matches,
+    Page,
+    Patched,
     Process,
     SnapshotRef,
 )
 
 if TYPE_CHECKING:
+    from isobox._core.patch import FileChange
     from isobox._core.sandbox import Sandbox
 
 R_co = TypeVar("R_co", covariant=True)
 
 #: Content to write: bytes at hand, or pieces that arrive.
 Body = bytes | AsyncIterable[bytes]
+
+#: What a search returns.
+SearchMode = Literal["content", "files", "count"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +115,29 @@ class Read(Op[ByteStream]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLines(Op[Page]):
+    """Read lines of a text file, and say what kind of file it is.
+
+    Attributes:
+        path: Absolute path inside the sandbox.
+        start: Number of the first line, from 1; -20 is the last but 19.
+        count: The most lines that are returned.
+        width: Characters of a line beyond which it is clipped.
+    """
+
+    name: ClassVar[str] = "read_lines"
+
+    path: str
+    start: int = 1
+    count: int = 2000
+    width: int = 2000
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Page:
+        return await sandbox.read_lines(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Write(Op[Entry]):
     """Replace a file's content atomically; a symlink is written through.
 
@@ -147,17 +176,47 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit(Op[Edited]):
-    """Replace pieces of one file, all of them or none, atomically."""
+    """Replace pieces of one file, all of them or none, atomically.
+
+    Attributes:
+        path: Absolute path inside the sandbox.
+        replacements: Applied in turn, each to what the one before it left.
+        text: What is replaced is UTF-8 text, found in the decoded file. Where
+            lines end with CRLF, LF matches it and becomes it; encoding, byte
+            order mark and final newline stay. A file that is no text is
+            edited as bytes, as every file is if this is false.
+        if_match: SHA-256 in hex of the content to edit; None edits any.
+    """
 
     name: ClassVar[str] = "edit"
 
     path: str
     replacements: tuple[Replacement, ...]
+    text: bool = True
     if_match: str | None = None
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Edited:
         return await sandbox.edit(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch(Op[Patched]):
+    """Change several files, all of them or none.
+
+    Everything is read and matched before anything is written.
+
+    Attributes:
+        changes: In turn; a later one may go on with what an earlier one made.
+    """
+
+    name: ClassVar[str] = "patch"
+
+    changes: tuple[FileChange, ...]
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Patched:
+        return await sandbox.patch(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +228,15 @@ class Scan(Op[Listing]):
         depth: 0 describes the path itself, 1 the names in the directory, n
             that many levels; None all of them. Links are not followed below.
         limit: The most entries that are returned.
+        offset: Entries that are passed over before the first.
         pattern: Only names that match: `**`, `*`, `?`, `[...]`, `{a,b}`,
             relative to `path`.
         follow: Describe the target when `path` itself is a symlink.
         digest: Compute each regular file's SHA-256.
+        ignored: Describe what `.gitignore`, `.ignore` and `.rgignore` files
+            leave out, and directories of version control, as well.
+        files_only: Only regular files and links.
+        newest: The newest first, not in path order.
     """
 
     name: ClassVar[str] = "scan"
@@ -180,9 +244,13 @@ class Scan(Op[Listing]):
     path: str
     depth: int | None = 1
     limit: int = 100_000
+    offset: int = 0
     pattern: str | None = None
     follow: bool = True
     digest: bool = False
+    ignored: bool = True
+    files_only: bool = False
+    newest: bool = False
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Listing:
@@ -198,9 +266,18 @@ class Search(Op[Matches]):
         pattern: A Python regular expression, or plain text with `literal`.
         literal: Take `pattern` as text.
         ignore_case: Match letters of either case.
+        mode: `content` finds lines; `files` the files that have any; `count`
+            these with the number of their matches.
+        multiline: Match across lines, with `.` for line ends as well.
         glob: Only files whose path relative to `path` matches.
-        context: Lines of context before and after each match.
-        limit: The most matches that are returned.
+        types: Only files of these types, such as `py`; see `file_types`.
+        ignored: Search what `.gitignore`, `.ignore` and `.rgignore` files leave
+            out, and directories of version control, as well.
+        hidden: Search names that begin with a dot as well.
+        before: Lines of context before each match, at most 100.
+        after: Lines of context after each match, at most 100.
+        limit: The most matches, or files, that are returned.
+        offset: Matches, or files, that are passed over before the first.
         timeout: Seconds after which what was found so far is returned.
     """
 
@@ -210,9 +287,16 @@ class Search(Op[Matches]):
     pattern: str
     literal: bool = False
     ignore_case: bool = False
+    mode: SearchMode = "content"
+    multiline: bool = False
     glob: str | None = None
-    context: int = 0
+    types: tuple[str, ...] = ()
+    ignored: bool = True
+    hidden: bool = True
+    before: int = 0
+    after: int = 0
     limit: int = 1000
+    offset: int = 0
     timeout: float = 30.0
 
     @override
@@ -350,8 +434,10 @@ class Discard(Op[None]):
 AnyOp = (
     Spawn
     | Read
+    | ReadLines
     | Write
     | Edit
+    | Patch
     | Scan
     | Search
     | Remove
@@ -369,8 +455,10 @@ AnyOp = (
 OPS: tuple[type[Op[object]], ...] = (
     Spawn,
     Read,
+    ReadLines,
     Write,
     Edit,
+    Patch,
     Scan,
     Search,
     Remove,

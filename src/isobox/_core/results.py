@@ -216,22 +216,32 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Entries that a scan found; `truncated` when the limit cut it."""
+    """What a scan found.
+
+    Attributes:
+        entries: In path order, or the newest first where that was asked.
+        truncated: There are more than the limit let through.
+        total: How many there are, before offset and limit; None where the
+            scan ended before it knew.
+    """
 
     entries: tuple[Entry, ...]
     truncated: bool = False
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One line that a search found.
+    """One line that a search found; one file in the modes `files` and `count`.
 
     Attributes:
         path: Absolute path inside the sandbox.
-        line: Line number, from 1.
-        text: The line without its end; bytes that are not UTF-8 are U+FFFD.
+        line: Line number, from 1; 0 for a file.
+        text: The line without its end, or the lines that a multi-line match
+            touches; bytes that are not UTF-8 are U+FFFD. Empty for a file.
         before: Context lines before it.
         after: Context lines after it.
+        count: How many matches a file has, in the mode `count`; else 1.
     """
 
     path: str
@@ -239,6 +249,7 @@ class Match:
     text: str
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +257,7 @@ class Matches:
     """What a search found.
 
     Attributes:
-        matches: The lines, in path order.
+        matches: The lines, or files, in path order.
         files: How many files were searched.
         truncated: The limit or the time ran out before the end.
         skipped: Files that could not be read.
@@ -264,7 +275,8 @@ class Page:
 
     Attributes:
         entry: The file, with the digest of its whole content.
-        lines: Without their ends; longer ones are clipped.
+        lines: Without their ends; longer ones are clipped. They are fewer than
+            asked where they would be over 4 Mi characters together.
         first: Number of the first of them, from 1.
         total: How many lines the file has.
         clipped: Numbers of the lines that were clipped.
@@ -298,10 +310,20 @@ class Patched:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The outcome of an edit: the new entry and how often text was replaced."""
+    """The outcome of an edit.
+
+    Attributes:
+        entry: The file as it is now, with digest.
+        replacements: How often text was replaced.
+        diff: What changed as a unified diff, cut at 64 KiB; empty for a file
+            of over 4 MiB, and for one that is no text.
+        line: Number of the first line that changed, from 1; 0 if none did.
+    """
 
     entry: Entry
     replacements: int
+    diff: str = ""
+    line: int = 0
 
 
 class Ongoing:

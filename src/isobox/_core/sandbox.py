@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         Entry,
         Listing,
         Matches,
+        Page,
+        Patched,
         Process,
         SnapshotRef,
     )
@@ -68,6 +70,19 @@ class Sandbox(ABC):
         """
 
     @abstractmethod
+    async def read_lines(self, op: ops.ReadLines, /) -> Page:
+        """Read lines, in bounded memory however large file and lines are.
+
+        Lines end with LF or CRLF and with nothing else.
+
+        Raises:
+            PathMissingError: There is no such file.
+            PathIsDirectoryError: It is a directory.
+            NotRegularFileError: It is a FIFO, a socket or a device.
+            PathAccessError: The sandbox's user may not read it.
+        """
+
+    @abstractmethod
     async def write(self, op: ops.Write, /) -> Entry:
         """Replace a file's content; readers see the old or the new, whole.
 
@@ -86,11 +101,32 @@ class Sandbox(ABC):
         """Replace pieces of a file, all or none.
 
         Raises:
-            EditMismatchError: A text is absent, or ambiguous without `every`.
+            EditMismatchError: A text is absent, or ambiguous without `every`;
+                the message shows the closest lines, or the lines' numbers.
             ConflictError: `if_match` is not the digest of what is there.
+            InvalidArgumentError: The file's encoding has no such character, or
+                the file is over 64 MiB.
             PathMissingError: There is no such file.
             PathIsDirectoryError: It is a directory.
             NotRegularFileError: It is a FIFO, a socket or a device.
+        """
+
+    @abstractmethod
+    async def patch(self, op: ops.Patch, /) -> Patched:
+        """Change several files, all or none.
+
+        When a step fails, what was done before it is undone.
+
+        Raises:
+            EditMismatchError: A hunk is not in its file; the message shows the
+                closest lines.
+            ConflictError: A file changed meanwhile.
+            PathMissingError: A file to change is not there.
+            PathExistsError: A file to make is there already.
+            PathIsDirectoryError: It is a directory.
+            NotRegularFileError: It is a FIFO, a socket or a device.
+            PathAccessError: The sandbox's user may not write there.
+            StorageError: The file system is full or read-only.
         """
 
     @abstractmethod

@@ -183,9 +183,8 @@ def main() -> None:
     # The descriptors belong to the host's mount namespace: copy them in there.
     trees = [(clone_tree(idmap[0]), *idmap) for idmap in spec.idmaps]
     plain = [(clone_tree(fd), fd) for fd in spec.trees]
-    if os.geteuid() == 0 or trees or plain or spec.overlays:
-        leave_host_mounts()
     if trees or plain or spec.overlays:
+        leave_host_mounts()
         cover(spec.stage)
     namespaces: dict[tuple[int, int], int] = {}
     for tree, fd, uid, gid in trees:

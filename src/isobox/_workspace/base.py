@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     )
     from isobox._core.sandbox import Provider, Sandbox
     from isobox._core.stack import R
+    from isobox._workspace.tools.session import Session
+    from isobox._workspace.tools.tool import Tool
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _LIMITS = Limits()
@@ -119,6 +121,7 @@ class WorkspaceBase:
         self._perform: Perform | None = None
         self._shells: dict[str, Shell] = {}
         self._processes: dict[str, Process] = {}
+        self._sessions: dict[str, Session] = {}
         self._exits = contextlib.AsyncExitStack()
         self._lock = anyio.Lock()
 
@@ -158,6 +161,7 @@ class WorkspaceBase:
                 sandbox, self._sandbox, self._perform = self._sandbox, None, None
                 self._shells.clear()
                 self._processes.clear()
+                self._sessions.clear()
                 if sandbox is not None:
                     try:
                         await self._exits.aclose()
@@ -596,6 +600,37 @@ class WorkspaceBase:
             ArchiveError: The sandbox sent what may not come to the host.
         """
         await transfer.download(self._funnel(), self._path(remote), local)
+
+    # -- tools ----------------------------------------------------------------
+
+    async def list_tools(self, *, session_id: str = "default") -> list[Tool]:
+        """Return the tools that a model works with in this workspace.
+
+        Bash, Read, Write, Edit, Glob and Grep, then those for commands in the
+        background and for patches. Tools of one session share a shell and know
+        which files the session has read; those of another know nothing of it.
+
+        Args:
+            session_id: Names the session, as for `shell`.
+        """
+        # Tools are many modules, and most users of a workspace need none.
+        from isobox._workspace.tools import tools_of  # noqa: PLC0415
+        from isobox._workspace.tools.session import Session  # noqa: PLC0415
+
+        self.shell(session_id)
+        if session_id not in self._sessions:
+            self._sessions[session_id] = Session(self, session_id)
+        return tools_of(self._sessions[session_id])
+
+    async def get_instructions(self) -> str:
+        """Return a fragment for a model's system prompt.
+
+        It says in which directory the tools work, which limits hold, whether
+        there is a network, what is protected and how to ask for more.
+        """
+        from isobox._workspace.instructions import instructions  # noqa: PLC0415
+
+        return instructions(self._live(), self._spec(), self._policy)
 
     # -- network, state, facts ------------------------------------------------
 

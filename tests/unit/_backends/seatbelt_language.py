@@ -16,8 +16,8 @@ OPERATIONS = words("""
     default dynamic-code-generation file-ioctl file-link file-map-executable
     file-read* file-test-existence file-read-metadata file-write* file-write-data
     file-write-setugid file-write-unlink ipc-posix-sem ipc-posix-shm*
-    ipc-posix-shm-read-data mach-lookup network* process-exec* process-fork process-info-listpids
-    process-info* pseudo-tty signal sysctl-read system-socket
+    ipc-posix-shm-read-data mach-lookup network* process-exec* process-fork
+    process-info-listpids process-info* pseudo-tty signal sysctl-read system-socket
 """)
 
 

@@ -125,7 +125,8 @@ def diagnosis(complaint: str, facts: Facts) -> BackendUnavailableError:
 
 
 def _explained(complaint: str, finding: Finding) -> BackendUnavailableError:
-    message = f"{finding.message}: {complaint}"
+    said = complaint.partition(" See <")[0]
+    message = f"{finding.message}: {said}"
     if finding.leaves is not None:
         message += f'\n  or: min_isolation="{finding.leaves}" starts with less'
     return _unavailable(message, finding.fix)

@@ -97,7 +97,7 @@ class Plan:
         uid, gid = _workdir.owner(fd)
         if self.root and uid != self.uid and ladder.can_map(self):
             self.idmaps.append(IdMap(fd, uid, gid))
-        elif self.root and uid != self.uid:
+        elif self.root and uid != self.uid and self.spec.mode == "live":
             self.uid, self.own_uid = ladder.owner_instead(path, uid), False
         return fd
 

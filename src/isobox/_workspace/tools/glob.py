@@ -1,0 +1,114 @@
+"""The Glob tool: files by name, newest first."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from typing_extensions import override
+
+from isobox._workspace.tools.places import no_file
+from isobox._workspace.tools.schema import flag, optional_text, text, whole
+from isobox._workspace.tools.tool import SessionTool
+from isobox._workspace.tools.wording import count, failed, note, said
+from isobox.errors import PathError
+
+if TYPE_CHECKING:
+    from isobox._core.results import Listing
+    from isobox._workspace.tools.result import ToolResult
+
+_MOST_FILES: Final = 1000
+_MAGIC: Final = re.compile(r"[*?\[{\\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobArguments:
+    """What Glob takes."""
+
+    pattern: str = text(
+        "Such as `**/*.py`, `src/*.{c,h}` or `test_[a-z]*.py`: `**` stands for any "
+        "number of directories, `*` and `?` stay within a name. Relative to `path`, "
+        "or absolute."
+    )
+    path: str = optional_text("Directory to search.", default=".")
+    include_ignored: bool = flag(
+        "Show files too that .gitignore, .ignore or .rgignore leave out, and those of "
+        "version control."
+    )
+    limit: int = whole(
+        "The most files to show.", default=100, minimum=1, maximum=_MOST_FILES
+    )
+    offset: int = whole("Files to pass over, to go on.", default=0, minimum=0)
+
+
+class Glob(SessionTool[GlobArguments]):
+    """Finds files by their names."""
+
+    name: ClassVar[str] = "Glob"
+    description = (
+        "Find files by name pattern, the last changed first. Files that version "
+        "control ignores are left out unless include_ignored=true. Links to "
+        "directories are not followed."
+    )
+    read_only: ClassVar[bool] = True
+    arguments = GlobArguments
+
+    @override
+    async def _perform(self, given: GlobArguments) -> ToolResult:
+        if ".." in given.pattern.split("/"):
+            return failed(
+                'pattern holds ".."; give the directory to search as path',
+                error="arguments",
+            )
+        base, pattern = split(given.pattern, given.path)
+        place = self.session.absolute(base)
+        try:
+            listing = await self.workspace.glob(
+                pattern,
+                path=place,
+                ignored=given.include_ignored,
+                newest=True,
+                files_only=True,
+                limit=given.limit,
+                offset=given.offset,
+            )
+        except PathError as error:
+            return await no_file(self.session, place, error)
+        paths = [self.session.shown(entry.path) for entry in listing.entries]
+        if not paths:
+            return said(note(_nothing(given)), metadata={"files": 0})
+        return said(
+            "\n".join(paths), _extent(listing, given), metadata={"files": len(paths)}
+        )
+
+
+def split(pattern: str, path: str) -> tuple[str, str]:
+    """Return the directory to search, and the pattern relative to it."""
+    if not pattern.startswith("/"):
+        return path, pattern.removeprefix("./")
+    parts = pattern.split("/")
+    fixed = next(
+        (index for index, part in enumerate(parts) if _MAGIC.search(part)),
+        len(parts) - 1,
+    )
+    return posixpath.join("/", *parts[:fixed]), "/".join(parts[fixed:])
+
+
+def _extent(listing: Listing, given: GlobArguments) -> str:
+    if not listing.truncated:
+        return ""
+    after = given.offset + len(listing.entries)
+    return note(f"there are more; go on with offset={after}")
+
+
+def _nothing(given: GlobArguments) -> str:
+    if given.offset:
+        return f"no more than {count(given.offset, 'file')} match {given.pattern}"
+    said = f"no file matches {given.pattern}"
+    if "/" not in given.pattern:
+        return f"{said} in {given.path} itself; **/{given.pattern} looks below it too"
+    if not given.include_ignored:
+        return f"{said}; include_ignored=true looks at ignored files too"
+    return said

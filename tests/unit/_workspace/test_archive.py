@@ -1,0 +1,310 @@
+"""Trees as tar streams, between a directory and another."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+import tempfile
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isobox._workspace import archive
+from isobox.errors import ArchiveError, IsoboxError, StorageError
+
+NAMES = st.sampled_from(
+    [b"a", b"b", b"\xff", b"new\nline", b"-rf", b" ", b"x" * 255, "é".encode(), b"...", b"c.d"]
+)
+CONTENTS = st.sampled_from([b"", b"x", b"y" * 511, b"z" * 512, b"w" * 70_000])
+LEAVES = (
+    st.tuples(st.just("file"), CONTENTS, st.sampled_from([0o600, 0o644, 0o755]))
+    | st.tuples(st.just("link"), NAMES)
+    | st.just(("fifo",))
+)
+TREES = st.recursive(
+    st.dictionaries(NAMES, LEAVES, max_size=3),
+    lambda below: st.dictionaries(NAMES, LEAVES | below, max_size=3),
+    max_leaves=8,
+)
+
+
+def build(folder: bytes, tree: dict) -> None:
+    os.makedirs(folder, exist_ok=True)
+    for name, what in tree.items():
+        path = folder + b"/" + name
+        if isinstance(what, dict):
+            build(path, what)
+        elif what[0] == "file":
+            with open(path, "wb") as file:
+                file.write(what[1])
+            os.chmod(path, what[2])
+        elif what[0] == "link":
+            os.symlink(what[1], path)
+        else:
+            os.mkfifo(path)
+
+
+def described(folder: bytes, base: int | None = None) -> dict[bytes, tuple]:
+    """Map what is below a directory to all that an archive keeps of it."""
+    found: dict[bytes, tuple] = {}
+    base = len(folder) if base is None else base
+    for item in os.scandir(folder):
+        st_ = item.stat(follow_symlinks=False)
+        mode = st_.st_mode
+        if stat.S_ISDIR(mode):
+            found[item.path[base:]] = ("directory", stat.S_IMODE(mode))
+            found |= described(item.path, base)
+        elif stat.S_ISREG(mode):
+            with open(item.path, "rb") as file:
+                times = int(st_.st_mtime * 1000)
+                found[item.path[base:]] = (file.read(), stat.S_IMODE(mode), times)
+        elif stat.S_ISLNK(mode):
+            found[item.path[base:]] = ("link", os.readlink(item.path))
+    return found
+
+
+def packed(root: bytes | str | os.PathLike[str]) -> bytes:
+    async def gathered() -> bytes:
+        return b"".join([piece async for piece in archive.pack(os.fsdecode(root))])
+
+    return anyio.run(gathered)
+
+
+@given(TREES)
+@settings(deadline=None, max_examples=60)
+def test_what_is_packed_is_unpacked(tree):
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = os.fsencode(folder) + b"/from", os.fsencode(folder) + b"/to"
+        build(source, tree)
+        count = archive.unpack(io.BytesIO(packed(source)), os.fsdecode(target))
+        assert described(target) == described(source)
+        assert count == len(described(source)) + 1
+
+
+@given(TREES)
+@settings(deadline=None, max_examples=30)
+def test_what_is_packed_is_an_archive_for_others(tree):
+    with tempfile.TemporaryDirectory() as folder:
+        build(os.fsencode(folder), tree)
+        raw = packed(folder)
+        assert len(raw) % 512 == 0
+        with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+            assert len(tar.getnames()) == len(described(os.fsencode(folder))) + 1
+
+
+@given(st.binary(max_size=3000), st.integers(0, 2000))
+@settings(deadline=None, max_examples=60)
+def test_any_bytes_are_unpacked_or_refused(noise, at):
+    info = tarfile.TarInfo("file")
+    info.size = 700
+    raw = bytearray(info.tobuf() + bytes(1024) + info.tobuf() + bytes(2048))
+    raw[at : at + len(noise)] = noise
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            archive.unpack(io.BytesIO(raw), folder + "/to")
+        except IsoboxError:
+            pass
+        assert os.listdir(folder) == ["to"]
+
+
+def test_what_is_there_already_stays_or_is_replaced(tmp_path):
+    source, target = tmp_path / "from", tmp_path / "to"
+    (source / "d").mkdir(parents=True)
+    (source / "d/f").write_text("new")
+    (target / "d").mkdir(parents=True)
+    (target / "d/f").write_text("old")
+    (target / "d/kept").write_text("kept")
+    held = open(target / "d/f")  # noqa: SIM115
+    archive.unpack(io.BytesIO(packed(source)), str(target))
+    with held:
+        assert held.read() == "old"
+    assert (target / "d/f").read_text() == "new"
+    assert (target / "d/kept").read_text() == "kept"
+
+
+def test_a_file_where_a_directory_is_cannot_come(tmp_path):
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/x").write_text("file")
+    (tmp_path / "to/x").mkdir(parents=True)
+    with pytest.raises(StorageError):
+        archive.unpack(io.BytesIO(packed(tmp_path / "from")), str(tmp_path / "to"))
+
+
+def test_a_file_that_shrinks_does_not_shift_what_follows(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(1_000_000))
+    (tmp_path / "b").write_text("after")
+
+    async def shrunk() -> bytes:
+        pieces = []
+        async for piece in archive.pack(str(tmp_path)):
+            pieces.append(piece)
+            if len(pieces) == 3:
+                os.truncate(tmp_path / "a", 1000)
+        return b"".join(pieces)
+
+    with tarfile.open(fileobj=io.BytesIO(anyio.run(shrunk))) as tar:
+        after = tar.extractfile("./b")
+        assert after is not None
+        assert after.read() == b"after"
+
+
+def test_times_of_directories_are_set_after_their_content(tmp_path):
+    (tmp_path / "from/d").mkdir(parents=True)
+    (tmp_path / "from/d/f").touch()
+    os.utime(tmp_path / "from/d", (1_000_000, 1_000_000))
+    archive.unpack(io.BytesIO(packed(tmp_path / "from")), str(tmp_path / "to"))
+    assert (tmp_path / "to/d").stat().st_mtime == 1_000_000
+
+
+def test_a_directory_that_cannot_be_entered_is_unpacked_all_the_same(tmp_path):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        folder = tarfile.TarInfo("d")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0
+        tar.addfile(folder)
+        tar.addfile(tarfile.TarInfo("d/f"))
+    file.seek(0)
+    archive.unpack(file, str(tmp_path))
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+
+
+# -- races ------------------------------------------------------------------------
+
+
+class Flipping:
+    """Somebody who turns a directory into a link and back while it is unpacked."""
+
+    def __init__(self, folder: Path, outside: Path) -> None:
+        self._folder = folder
+        self._outside = outside
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        aside = self._folder.with_name("aside")
+        link = self._folder.with_name("link")
+        link.symlink_to(self._outside)
+        while not self._ended.is_set():
+            for here, there in ((self._folder, aside), (link, self._folder)):
+                self._move(here, there)
+            for here, there in ((self._folder, link), (aside, self._folder)):
+                self._move(here, there)
+
+    @staticmethod
+    def _move(here: Path, there: Path) -> None:
+        try:
+            os.rename(here, there)
+        except OSError:
+            pass
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("kind", ["files", "links", "hard links", "directories"])
+def test_nobody_leads_a_member_elsewhere(tmp_path, kind):
+    outside, into = tmp_path / "outside", tmp_path / "into"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "f0").write_text("untouched")
+    before = described(os.fsencode(outside))
+    (into / "d").mkdir(parents=True)
+    (into / "source").write_text("x")
+    raw = many(kind)
+    met = 0
+    with Flipping(into / "d", outside):
+        for _ in range(60):
+            try:
+                archive.unpack(io.BytesIO(raw), str(into))
+            except (ArchiveError, StorageError):
+                met += 1
+    assert described(os.fsencode(outside)) == before
+
+
+def many(kind: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for number in range(40):
+            info = tarfile.TarInfo(f"d/f{number}")
+            if kind == "links":
+                info.type, info.linkname = tarfile.SYMTYPE, "x"
+            elif kind == "hard links":
+                info.type, info.linkname = tarfile.LNKTYPE, "source"
+            elif kind == "directories":
+                info.name, info.type = f"d/deep/d{number}", tarfile.DIRTYPE
+            tar.addfile(info)
+    return file.getvalue()
+
+
+# -- one file ---------------------------------------------------------------------
+
+
+def test_a_replaced_file_is_the_old_one_until_it_is_whole(tmp_path):
+    path = tmp_path / "f"
+    path.write_text("old")
+    with archive.Replaced(str(path), 0o4750, 1_500_000_000_000_000_000) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert path.stat().st_mtime == 1_500_000_000
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_a_replacement_that_fails_leaves_nothing(tmp_path):
+    path = tmp_path / "f"
+    path.write_text("old")
+    with pytest.raises(KeyError):
+        with archive.Replaced(str(path), 0o644, 0) as file:
+            file.write(b"half")
+            raise KeyError
+    assert os.listdir(tmp_path) == ["f"]
+    assert path.read_text() == "old"
+
+
+def test_a_link_is_replaced_not_followed(tmp_path):
+    (tmp_path / "target").write_text("target")
+    (tmp_path / "link").symlink_to("target")
+    with archive.Replaced(str(tmp_path / "link"), 0o644, 0) as file:
+        file.write(b"new")
+    assert (tmp_path / "target").read_text() == "target"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_the_longest_name_is_replaced_too(tmp_path):
+    path = tmp_path / ("x" * 255)
+    with archive.Replaced(str(path), 0o644, 0) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_name_without_a_directory_is_in_this_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with archive.Replaced("f", 0o644, 0) as file:
+        file.write(b"new")
+    assert os.listdir(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("name", ["absent/f", "file/f"])
+def test_a_place_that_is_none_is_an_error_of_the_tree(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be written"):
+        with archive.Replaced(str(tmp_path / name), 0o644, 0):
+            pass
+
+
+def test_a_directory_in_its_place_is_not_replaced(tmp_path):
+    (tmp_path / "d").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        with archive.Replaced(str(tmp_path / "d"), 0o644, 0):
+            pass
+    assert os.listdir(tmp_path) == ["d"]
