@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         SeatbeltWorkspace,
     )
     from isobox._workspace.shell import Shell
+    from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
+    from isobox._workspace.tools.tool import Tool
     from isobox.errors import IsoboxError
 
 _HOMES = {
@@ -46,6 +48,7 @@ _HOMES = {
     "Captured": "isobox._core.results",
     "Change": "isobox._core.results",
     "Changes": "isobox._core.results",
+    "DataBlock": "isobox._workspace.tools.result",
     "Edited": "isobox._core.results",
     "Entry": "isobox._core.results",
     "Exit": "isobox._core.results",
@@ -65,6 +68,9 @@ _HOMES = {
     "SeatbeltWorkspace": "isobox._workspace.classes",
     "Shell": "isobox._workspace.shell",
     "SnapshotRef": "isobox._core.results",
+    "TextBlock": "isobox._workspace.tools.result",
+    "Tool": "isobox._workspace.tools.tool",
+    "ToolResult": "isobox._workspace.tools.result",
     "Usage": "isobox._core.results",
     "WorkspaceBase": "isobox._workspace.base",
 }
@@ -77,6 +83,7 @@ __all__ = [
     "Captured",
     "Change",
     "Changes",
+    "DataBlock",
     "Edited",
     "Entry",
     "Exit",
@@ -96,6 +103,9 @@ __all__ = [
     "SeatbeltWorkspace",
     "Shell",
     "SnapshotRef",
+    "TextBlock",
+    "Tool",
+    "ToolResult",
     "Usage",
     "WorkspaceBase",
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from anyio import to_thread
 from anyio.from_thread import BlockingPortalProvider
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from isobox._audit.sinks import AuditSink
     from isobox._core import results
     from isobox._core.isolation import Isolation
-    from isobox._core.ops import WindowSize
+    from isobox._core.ops import SearchMode, WindowSize
+    from isobox._core.patch import PatchFormat
     from isobox._core.results import (
         Changes,
         Edited,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
         Exit,
         Listing,
         Matches,
+        Page,
+        Patched,
         RunResult,
         SnapshotRef,
         Usage,
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from isobox._core.spec import Limits, MinIsolation, Mode
     from isobox._policy.policy import Policy
     from isobox._workspace import base, forward, shell
+    from isobox._workspace.tools import tool as tools
+    from isobox._workspace.tools.result import Json, ToolResult
 
 __all__ = [
     "Body",
@@ -61,6 +66,7 @@ __all__ = [
     "Process",
     "SeatbeltWorkspace",
     "Shell",
+    "Tool",
     "WorkspaceBase",
 ]
 
@@ -250,6 +256,48 @@ class Shell:
         self.close()
 
 
+class Tool:
+    """See `isobox.Tool`.
+
+    Attributes:
+        name: What the model calls it by.
+        description: What the model reads about it.
+        read_only: It changes nothing in the workspace.
+    """
+
+    def __init__(self, tool: tools.Tool) -> None:
+        self._tool = tool
+        self.name = tool.name
+        self.description = tool.description
+        self.read_only = tool.read_only
+
+    @property
+    def input_schema(self) -> Json:
+        """JSON Schema of the arguments; nothing beyond it is taken."""
+        return self._tool.input_schema
+
+    @property
+    def strict_schema(self) -> Json:
+        """The same, with every argument required and null for "left out"."""
+        return self._tool.strict_schema
+
+    def __call__(self, **arguments: object) -> ToolResult:
+        """Do it and return what the model is to see."""
+        return _wait(self._tool, **arguments)
+
+    def to_anthropic(self) -> Json:
+        """Return its definition for Anthropic's Messages API."""
+        return self._tool.to_anthropic()
+
+    def to_openai(self, *, api: Literal["responses", "chat"] = "responses") -> Json:
+        """Return its definition as a strict function for OpenAI's APIs."""
+        return self._tool.to_openai(api=api)
+
+    def to_mcp(self) -> Json:
+        """Return its definition as MCP's `tools/list` has it."""
+        return self._tool.to_mcp()
+
+
 class Forward:
     """Carries connections to a host port into the sandbox.
 
@@ -413,6 +461,14 @@ class WorkspaceBase:
         """Return a file's content as text; line ends are kept."""
         return _wait(self._workspace.read_text, path, encoding=encoding)
 
+    def read_lines(
+        self, path: str, *, start: int = 1, count: int = 2000, width: int = 2000
+    ) -> Page:
+        """Return lines of a text file, or what else the file turns out to be."""
+        return _wait(
+            self._workspace.read_lines, path, start=start, count=count, width=width
+        )
+
     def write(
         self,
         path: str,
@@ -445,6 +501,32 @@ class WorkspaceBase:
             if_match=if_match,
         )
 
+    def edit_all(
+        self,
+        path: str,
+        replacements: Sequence[tuple[str, str]],
+        *,
+        replace_all: bool = False,
+        if_match: str | None = None,
+    ) -> Edited:
+        """Make several replacements in a file, all or none, atomically."""
+        return _wait(
+            self._workspace.edit_all,
+            path,
+            replacements,
+            replace_all=replace_all,
+            if_match=if_match,
+        )
+
+    def apply_patch(
+        self,
+        text: str,
+        *,
+        format: PatchFormat | None = None,  # noqa: A002 - what it is called
+    ) -> Patched:
+        """Apply a patch to the files that it names, all or none."""
+        return _wait(self._workspace.apply_patch, text, format=format)
+
     def scan(
         self,
         path: str = ".",
@@ -466,20 +548,47 @@ class WorkspaceBase:
         """Whether there is anything at the path; a dangling link counts."""
         return _wait(self._workspace.exists, path)
 
-    def glob(self, pattern: str, *, path: str = ".", limit: int = 100_000) -> Listing:
+    def glob(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        ignored: bool = True,
+        files_only: bool = False,
+        newest: bool = False,
+        limit: int = 100_000,
+        offset: int = 0,
+    ) -> Listing:
         """Return what below `path` matches `**`, `*`, `?`, `[...]`, `{a,b}`."""
-        return _wait(self._workspace.glob, pattern, path=path, limit=limit)
+        return _wait(
+            self._workspace.glob,
+            pattern,
+            path=path,
+            ignored=ignored,
+            files_only=files_only,
+            newest=newest,
+            limit=limit,
+            offset=offset,
+        )
 
     def grep(
         self,
         pattern: str,
         *,
         path: str = ".",
+        mode: SearchMode = "content",
         glob: str | None = None,
+        types: Sequence[str] = (),
         literal: bool = False,
         ignore_case: bool = False,
+        multiline: bool = False,
+        ignored: bool = True,
+        hidden: bool = True,
         context: int = 0,
+        before: int | None = None,
+        after: int | None = None,
         limit: int = 1000,
+        offset: int = 0,
         timeout: float = 30.0,
     ) -> Matches:
         """Find lines that match a regular expression in the files below `path`."""
@@ -487,11 +596,19 @@ class WorkspaceBase:
             self._workspace.grep,
             pattern,
             path=path,
+            mode=mode,
             glob=glob,
+            types=types,
             literal=literal,
             ignore_case=ignore_case,
+            multiline=multiline,
+            ignored=ignored,
+            hidden=hidden,
             context=context,
+            before=before,
+            after=after,
             limit=limit,
+            offset=offset,
             timeout=timeout,
         )
 
@@ -506,6 +623,17 @@ class WorkspaceBase:
     def download(self, remote: str, local: str | os.PathLike[str]) -> None:
         """Copy a file or directory of the workspace to the host."""
         _wait(self._workspace.download, remote, local)
+
+    # -- tools ----------------------------------------------------------------
+
+    def list_tools(self, *, session_id: str = "default") -> list[Tool]:
+        """Return the tools that a model works with in this workspace."""
+        found = _wait(self._workspace.list_tools, session_id=session_id)
+        return [Tool(each) for each in found]
+
+    def get_instructions(self) -> str:
+        """Return a fragment for a model's system prompt."""
+        return _wait(self._workspace.get_instructions)
 
     # -- network, state, facts ------------------------------------------------
 

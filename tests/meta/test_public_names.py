@@ -17,6 +17,7 @@ PUBLIC = [
     "Captured",
     "Change",
     "Changes",
+    "DataBlock",
     "Edited",
     "Entry",
     "Exit",
@@ -36,6 +37,9 @@ PUBLIC = [
     "SeatbeltWorkspace",
     "Shell",
     "SnapshotRef",
+    "TextBlock",
+    "Tool",
+    "ToolResult",
     "Usage",
     "WorkspaceBase",
 ]

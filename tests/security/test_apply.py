@@ -460,7 +460,7 @@ async def test_discard_brings_back_what_the_directory_is(workspace, host):
     running = await workspace.start(["sleep", "1000"])
     (host / "tool").write_text("by the user meanwhile")
     await workspace.discard()
-    with pytest.raises(SandboxLostError):
+    with pytest.raises(SandboxLostError, match="discarded"):
         await running.wait()
     assert await changed(workspace) == {}
     assert (await workspace.run("cat src/main.py tool; ls /tmp")).stdout == (

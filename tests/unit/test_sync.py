@@ -24,6 +24,7 @@ PAIRS = [
     (isobox.SeatbeltWorkspace, sync.SeatbeltWorkspace),
     (isobox.Process, sync.Process),
     (isobox.Shell, sync.Shell),
+    (isobox.Tool, sync.Tool),
     (Forward, sync.Forward),
     (abc.ByteStream, sync.ByteStream),
     (abc.Connection, sync.Connection),

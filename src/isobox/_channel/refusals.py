@@ -27,7 +27,11 @@ _PATHS: dict[str, tuple[type[errors.PathError], str]] = {
 
 
 def error_for(refusal: GuestRefusal, *, op: str, path: str) -> errors.IsoboxError:
-    """Return the error that a refusal means, for an operation on `path`."""
+    """Return the error that a refusal means, for an operation on `path`.
+
+    An operation on several paths is told which of them it is about.
+    """
+    path = path if refusal.path is None else refusal.path
     if refusal.code in _PATHS:
         kind, words = _PATHS[refusal.code]
         return kind(f"{words} {path!r}", op=op, path=path)
@@ -50,12 +54,14 @@ def _other(refusal: GuestRefusal, op: str, path: str) -> errors.IsoboxError:
     where = {"op": op, "path": path}
     if refusal.code == "conflict":
         return errors.ConflictError(
-            f"{path!r} is not the file that if_match names: {refusal.message}; "
-            "read it again",
+            f"{path!r} is not the file that it was: {refusal.message}; read it again",
             **where,
         )
     if refusal.code == "mismatch":
         return errors.EditMismatchError(_mismatch(refusal.message, path), **where)
+    if refusal.code == "hunk":
+        message = f"the patch does not fit {path!r}: {refusal.message}"
+        return errors.EditMismatchError(message, **where)
     if refusal.code == "archive":
         return errors.ArchiveError(refusal.message, **where)
     if refusal.code == "too_long":
@@ -72,11 +78,13 @@ def _other(refusal: GuestRefusal, op: str, path: str) -> errors.IsoboxError:
 
 
 def _mismatch(message: str, path: str) -> str:
-    number, _, found = message.partition(" ")
+    counts, _, detail = message.partition("\n")
+    number, _, found = counts.partition(" ")
     which = "the text" if number == "1" else f"text {number}"
     if found == "0":
-        return f"{which} to replace is not in {path!r}; it must match exactly"
+        missing = f"{which} to replace is not in {path!r}; it must match exactly"
+        return f"{missing}. {detail}" if detail else missing
     return (
-        f"{which} to replace stands {found} times in {path!r}; give more of what "
-        "is around it, or ask to replace all"
+        f"{which} to replace stands {found} times in {path!r}{detail}; give more of "
+        "what is around it, or ask to replace all"
     )

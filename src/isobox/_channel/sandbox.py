@@ -18,6 +18,7 @@ from isobox._channel import unpack
 from isobox._channel.process import GuestProcess, as_it_is
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
+from isobox._core.file_types import globs_of
 from isobox._core.ops import Pull, Push
 from isobox._core.results import (
     PATH_ERRORS,
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from isobox._core import ops
     from isobox._core.capabilities import Capability
     from isobox._core.isolation import Isolation
-    from isobox._core.results import Entry, Exit, Process
+    from isobox._core.patch import FileChange
+    from isobox._core.results import Entry, Exit, Page, Patched, Process
 
 #: The longest script that is sent in one frame.
 _LONGEST_SCRIPT = 8 << 20
@@ -140,6 +142,21 @@ class ChannelSandbox(Sandbox):
         return await _opened(stream, op="read", path=op.path, most=op.length)
 
     @override
+    async def read_lines(self, op: ops.ReadLines, /) -> Page:
+        stream = self.channel.open(
+            "read_lines",
+            path=_bytes(op.path),
+            start=op.start,
+            count=op.count,
+            width=op.width,
+        )
+        stream.inbox(agent.BODY)
+        async with _settled(stream, op="read_lines", path=op.path):
+            data = await self._gathered(stream)
+            fields = await stream.answer()
+            return unpack.page(fields, data, _entry(fields, op.path), most=op.count)
+
+    @override
     async def write(self, op: ops.Write, /) -> Entry:
         small = isinstance(op.body, bytes) and len(op.body) <= agent.PIECE
         stream = self.channel.open(
@@ -160,7 +177,11 @@ class ChannelSandbox(Sandbox):
     async def edit(self, op: ops.Edit, /) -> Edited:
         pieces = [[piece.old, piece.new, piece.every] for piece in op.replacements]
         stream = self.channel.open(
-            "edit", path=_bytes(op.path), pieces=pieces, if_match=op.if_match
+            "edit",
+            path=_bytes(op.path),
+            pieces=pieces,
+            text=op.text,
+            if_match=op.if_match,
         )
         stream.inbox(agent.BODY)
         async with _settled(stream, op="edit", path=op.path):
@@ -168,7 +189,17 @@ class ChannelSandbox(Sandbox):
             count = fields.get("count")
             if not isinstance(count, int):
                 raise ProtocolError("the guest did not say what it replaced")
-            return Edited(_entry(fields, op.path), count)
+            diff, line = unpack.difference(fields, op.path)
+            return Edited(_entry(fields, op.path), count, diff, line)
+
+    @override
+    async def patch(self, op: ops.Patch, /) -> Patched:
+        changes = [_change(change) for change in op.changes]
+        stream = self.channel.open("patch", changes=changes)
+        stream.inbox(agent.BODY)
+        path = op.changes[0].path if op.changes else self.root
+        async with _settled(stream, op="patch", path=path):
+            return unpack.patched(await stream.answer(), op.changes)
 
     @override
     async def scan(self, op: ops.Scan, /) -> Listing:
@@ -177,9 +208,13 @@ class ChannelSandbox(Sandbox):
             path=_bytes(op.path),
             depth=op.depth,
             limit=op.limit,
+            offset=op.offset,
             pattern=op.pattern,
             follow=op.follow,
             digest=op.digest,
+            ignored=op.ignored,
+            files_only=op.files_only,
+            newest=op.newest,
         )
         entries: list[Entry] = []
         stream.inbox(agent.BODY)
@@ -192,8 +227,14 @@ class ChannelSandbox(Sandbox):
             fields = await stream.answer()
         if op.depth == 0 and len(entries) != 1:
             self._broken("the guest described more or less than one path")
-        entries.sort(key=_path)
-        return Listing(tuple(entries), fields.get("truncated") is True)
+        if not op.newest:
+            entries.sort(key=_path)
+        total = fields.get("total")
+        return Listing(
+            tuple(entries),
+            fields.get("truncated") is True,
+            total if isinstance(total, int) else None,
+        )
 
     @override
     async def search(self, op: ops.Search, /) -> Matches:
@@ -203,9 +244,16 @@ class ChannelSandbox(Sandbox):
             pattern=op.pattern,
             literal=op.literal,
             ignore_case=op.ignore_case,
+            mode=op.mode,
+            multiline=op.multiline,
             glob=op.glob,
-            context=op.context,
+            types=list(globs_of(op.types)) if op.types else None,
+            ignored=op.ignored,
+            hidden=op.hidden,
+            before=op.before,
+            after=op.after,
             limit=op.limit,
+            offset=op.offset,
             timeout=float(op.timeout),
         )
         stream.inbox(agent.BODY)
@@ -214,7 +262,7 @@ class ChannelSandbox(Sandbox):
             fields = await stream.answer()
             late = fields.get("late") is True
             # SAFETY: a Match takes more room than its bytes; keep no more of them.
-            every = unpack.matches(data, op.path, cut=late)
+            every = unpack.matches(data, op.path, cut=late, mode=op.mode)
             found = tuple(itertools.islice(every, op.limit))
         files, skipped = fields.get("files"), fields.get("skipped")
         known = isinstance(skipped, list)
@@ -471,6 +519,25 @@ def _entry(fields: Fields, path: str) -> Entry:
     if len(found) != 1:
         raise ProtocolError("the guest described more or less than one path")
     return found[0]
+
+
+def _change(change: FileChange) -> Fields:
+    return {
+        "path": _bytes(change.path),
+        "target": None if change.target is None else _bytes(change.target),
+        "kind": change.kind,
+        "mode": change.mode,
+        "hunks": [
+            {
+                "body": "\n".join(hunk.body),
+                "line": hunk.line,
+                "anchors": list(hunk.anchors),
+                "at_end": hunk.at_end,
+                "newline": hunk.newline,
+            }
+            for hunk in change.hunks
+        ],
+    }
 
 
 def _path(entry: Entry) -> str:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from isobox._channel import frames
+from isobox._core.results import PATH_ERRORS
 from isobox._guest import agent
 from isobox.errors import ProtocolError, SandboxLostError
 
@@ -273,22 +274,27 @@ class Stream:
 class GuestRefusal(Exception):  # noqa: N818 - it never leaves the backend
     """The guest could not do it; `code` is one of the protocol's words."""
 
-    def __init__(self, code: str, message: str, number: int) -> None:
+    def __init__(
+        self, code: str, message: str, number: int, path: str | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.number = number
+        self.path = path
 
 
 def refusal(message: Fields) -> GuestRefusal:
     """Return the refusal that an ERROR frame carries."""
     code, text, number = (message.get(key) for key in ("code", "message", "errno"))
+    path = message.get("path")
     # SAFETY: the guest's text goes into an error message; bound it. A number
     # beyond what errno has would make strerror raise.
     return GuestRefusal(
         code if isinstance(code, str) else "internal",
-        text[:500] if isinstance(text, str) else "",
+        text[: agent.LONGEST_MESSAGE] if isinstance(text, str) else "",
         number if isinstance(number, int) and 0 <= number < 4096 else 0,
+        path[:4096].decode("utf-8", PATH_ERRORS) if isinstance(path, bytes) else None,
     )
 
 

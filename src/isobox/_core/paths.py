@@ -37,6 +37,27 @@ def within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
+def split_pattern(pattern: str) -> tuple[str | None, str]:
+    """Split an absolute pattern, or one with `..`, into a directory and the rest.
+
+    Any other has no directory of its own.
+
+    Raises:
+        InvalidArgumentError: `..` stands after a wildcard, where it means
+            nothing.
+    """
+    names = [name for name in pattern.split("/") if name != "."]
+    if ".." not in names and not pattern.startswith("/"):
+        return None, "/".join(names)
+    wild = (i for i, name in enumerate(names) if any(c in name for c in "*?[{\\"))
+    first = min(next(wild, len(names)), len(names) - 1)
+    if ".." in names[first:]:
+        raise InvalidArgumentError(
+            f"{pattern!r}: `..` stands last or after a wildcard; give path= instead"
+        )
+    return "/".join(names[:first]) or "/", "/".join(names[first:])
+
+
 def _normalised(path: str) -> str:
     # POSIX lets "//" mean something of its own; here it never does.
     return "/" + posixpath.normpath(path).lstrip("/")

@@ -14,14 +14,17 @@ import anyio.lowlevel
 from isobox import _registry
 from isobox._audit.sinks import sink_for
 from isobox._channel.background import collapsed
-from isobox._core import paths
+from isobox._core import patch, paths
+from isobox._core.file_types import globs_of
 from isobox._core.ops import (
     Dial,
     Edit,
     Op,
+    Patch,
     Pull,
     Push,
     Read,
+    ReadLines,
     Remove,
     Replacement,
     Restore,
@@ -54,13 +57,16 @@ if TYPE_CHECKING:
 
     from isobox._audit.sinks import AuditSink
     from isobox._core.isolation import Isolation
-    from isobox._core.ops import Body
+    from isobox._core.ops import Body, SearchMode
+    from isobox._core.patch import PatchFormat
     from isobox._core.results import (
         Edited,
         Entry,
         Exit,
         Listing,
         Matches,
+        Page,
+        Patched,
         Process,
         RunResult,
         SnapshotRef,
@@ -421,6 +427,39 @@ class WorkspaceBase:
         """
         return (await self.read_bytes(path)).decode(encoding)
 
+    async def read_lines(
+        self, path: str, *, start: int = 1, count: int = 2000, width: int = 2000
+    ) -> Page:
+        """Return lines of a text file, or what else the file turns out to be.
+
+        The encoding is found out: UTF-8, UTF-16 or else Latin-1, unless there
+        are control characters, which no text has. An image of up to 5 MiB comes
+        as data. Memory is bounded, however large the file or one line is.
+
+        Args:
+            start: Number of the first line, from 1; negative numbers count from
+                the end, so that -20 begins the last 20.
+            count: The most lines.
+            width: Characters beyond which a line is clipped.
+
+        Raises:
+            PathMissingError: There is no such file.
+            PathIsDirectoryError: It is a directory.
+            NotRegularFileError: It is a FIFO, a socket or a device.
+        """
+        if start == 0:
+            raise InvalidArgumentError(
+                "start=0: lines are numbered from 1; -1 is the last one"
+            )
+        return await self._do(
+            ReadLines(
+                path=self._path(path),
+                start=start,
+                count=_count("count", count) or 0,
+                width=_count("width", width) or 0,
+            )
+        )
+
     async def write(
         self,
         path: str,
@@ -465,16 +504,83 @@ class WorkspaceBase:
     ) -> Edited:
         """Replace `old` by `new` in a file, atomically.
 
+        See `edit_all`.
+
         Raises:
             EditMismatchError: `old` is not there, or more than once and not
                 `replace_all`.
             ConflictError: The file is not the one that `if_match` named.
         """
-        if not old:
+        return await self.edit_all(
+            path, [(old, new)], replace_all=replace_all, if_match=if_match
+        )
+
+    async def edit_all(
+        self,
+        path: str,
+        replacements: Sequence[tuple[str, str]],
+        *,
+        replace_all: bool = False,
+        if_match: str | None = None,
+    ) -> Edited:
+        """Make several replacements in a file, all or none, atomically.
+
+        Each is a pair of old and new text, and applies to what the one before
+        it left. Text is found in the decoded file; in one whose lines end with
+        CRLF, LF matches that and becomes it. Encoding, byte order mark, final
+        newline and mode stay. A file that is no text is edited as bytes.
+
+        Args:
+            replace_all: An old text may stand in more than one place.
+            if_match: Edit only if the content's SHA-256 in hex is this.
+
+        Raises:
+            EditMismatchError: An old text is not there, or more than once and
+                not `replace_all`; the message shows the closest lines.
+            ConflictError: The file is not the one that `if_match` named.
+            InvalidArgumentError: The file's encoding lacks a character, or the
+                file is over 64 MiB.
+        """
+        pieces = tuple(
+            Replacement(_utf8(old), _utf8(new), replace_all)
+            for old, new in replacements
+        )
+        if not all(piece.old for piece in pieces):
             raise InvalidArgumentError("the text to replace is empty")
-        piece = Replacement(old.encode(), new.encode(), replace_all)
         return await self._do(
-            Edit(path=self._path(path), replacements=(piece,), if_match=if_match)
+            Edit(path=self._path(path), replacements=pieces, if_match=if_match)
+        )
+
+    async def apply_patch(
+        self,
+        text: str,
+        *,
+        format: PatchFormat | None = None,  # noqa: A002 - what it is called
+    ) -> Patched:
+        """Apply a patch to the files that it names, all or none.
+
+        Understood are unified diffs, with git's headers for new, deleted and
+        renamed files and for modes, and Codex's `*** Begin Patch`. Context must
+        be exact but for line ends; a hunk of a unified diff may have moved by
+        up to 500 lines.
+
+        Args:
+            text: The patch; paths in it are relative to the root, or absolute.
+            format: `unified` or `codex`; found out if None.
+
+        Raises:
+            InvalidArgumentError: It is no patch, or asks for what is not
+                supported; the message names the line.
+            EditMismatchError: A hunk is not in its file; the message shows the
+                closest lines.
+            PathMissingError: A file to change is not there.
+            PathExistsError: A file to make is there already.
+            PathOutsideError: A path leaves the workspace.
+            ConflictError: A file changed meanwhile.
+        """
+        changes = patch.parse(text, format)
+        return await self._do(
+            Patch(changes=tuple(each.resolved(self._path) for each in changes))
         )
 
     async def scan(
@@ -522,15 +628,45 @@ class WorkspaceBase:
         return True
 
     async def glob(
-        self, pattern: str, *, path: str = ".", limit: int = 100_000
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        ignored: bool = True,
+        files_only: bool = False,
+        newest: bool = False,
+        limit: int = 100_000,
+        offset: int = 0,
     ) -> Listing:
         """Return what below `path` matches `**`, `*`, `?`, `[...]`, `{a,b}`.
 
+        Links are described, never followed.
+
+        Args:
+            pattern: Relative to `path`, or absolute.
+            ignored: Return what `.gitignore`, `.ignore` and `.rgignore` files
+                leave out, and directories of version control, as well.
+            files_only: Only regular files and links.
+            newest: The newest first, not in path order.
+            limit: The most entries.
+            offset: Entries to pass over first.
+
         Raises:
             PathMissingError: There is nothing at `path`.
+            PathOutsideError: An absolute pattern leaves the workspace.
         """
+        above, pattern = paths.split_pattern(pattern)
         return await self._do(
-            Scan(path=self._path(path), depth=None, limit=limit, pattern=pattern)
+            Scan(
+                path=self._path(above or path),
+                depth=None,
+                limit=_count("limit", limit) or 0,
+                offset=_count("offset", offset) or 0,
+                pattern=pattern,
+                ignored=ignored,
+                files_only=files_only,
+                newest=newest,
+            )
         )
 
     async def grep(
@@ -538,31 +674,71 @@ class WorkspaceBase:
         pattern: str,
         *,
         path: str = ".",
+        mode: SearchMode = "content",
         glob: str | None = None,
+        types: Sequence[str] = (),
         literal: bool = False,
         ignore_case: bool = False,
+        multiline: bool = False,
+        ignored: bool = True,
+        hidden: bool = True,
         context: int = 0,
+        before: int | None = None,
+        after: int | None = None,
         limit: int = 1000,
+        offset: int = 0,
         timeout: float = 30.0,
     ) -> Matches:
         """Find lines that match a regular expression in the files below `path`.
 
-        Binary files are passed over. What was found within `timeout` seconds
-        is returned, so that no expression can hang.
+        Where the sandbox has ripgrep, that finds the files of a large tree;
+        expressions that only Python has, and `multiline`, do without. Files
+        that hold a NUL are binary and passed over, unless they begin with a
+        UTF-16 mark. What was found within `timeout` seconds is returned, so
+        that no expression can hang.
+
+        Args:
+            pattern: A Python regular expression, or plain text with `literal`.
+            mode: `content` finds lines; `files` the files that have any;
+                `count` these with the number of their matches.
+            glob: Only files whose path relative to `path` matches.
+            types: Only files of these types, as ripgrep calls them: `py`, `js`.
+            multiline: Match across lines, with `.` for line ends as well.
+            ignored: Search what `.gitignore`, `.ignore` and `.rgignore` files
+                leave out, and directories of version control, as well.
+            hidden: Search names that begin with a dot as well.
+            context: Lines of context around a match, at most 100 a side.
+            before: Lines of context before it instead.
+            after: Lines of context after it instead.
+            limit: The most matches, or files.
+            offset: Matches, or files, to pass over first.
 
         Raises:
-            InvalidArgumentError: The expression does not compile.
+            InvalidArgumentError: The expression does not compile, or there is
+                no such type.
             PathMissingError: There is nothing at `path`.
         """
+        if mode not in ("content", "files", "count"):
+            raise InvalidArgumentError(
+                f"mode={mode!r} is none of content, files and count"
+            )
+        globs_of(types)
         return await self._do(
             Search(
                 path=self._path(path),
                 pattern=pattern,
+                mode=mode,
                 literal=literal,
                 ignore_case=ignore_case,
+                multiline=multiline,
                 glob=glob,
-                context=_count("context", context) or 0,
+                types=tuple(types),
+                ignored=ignored,
+                hidden=hidden,
+                before=_count("before", context if before is None else before) or 0,
+                after=_count("after", context if after is None else after) or 0,
                 limit=_count("limit", limit) or 0,
+                offset=_count("offset", offset) or 0,
                 timeout=_seconds("timeout", timeout) or 0.0,
             )
         )
@@ -750,6 +926,15 @@ async def _feed(process: Process, data: bytes) -> None:
     with contextlib.suppress(BrokenPipeError):
         await process.write(data)
         await process.write_eof()
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(
+            "the text holds half a surrogate pair, which no file can"
+        ) from None
 
 
 def _encoded(stdin: str | bytes | None) -> bytes | None:

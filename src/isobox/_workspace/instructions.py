@@ -20,7 +20,7 @@ _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 def instructions(sandbox: Sandbox, spec: SandboxSpec, policy: Policy) -> str:
     """Return a fragment of a system prompt that says what holds here."""
     lines = [
-        f"- Directory: {sandbox.root}. Relative paths start there, in every tool.",
+        f"- Directory: {sandbox.root}. Relative paths start there, and so does Bash.",
         *_files(sandbox, spec),
         *_commands(spec.limits),
         *_network(sandbox),

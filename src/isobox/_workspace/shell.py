@@ -27,7 +27,8 @@ _DRIVER: Final = (
     "exec 8<&0 9>&3 3>&- </dev/null; "
     "while IFS= read -r -d '' REPLY <&8; do "
     'eval "$REPLY" 8<&- 9>&-; '
-    "{ builtin printf '%s\\n' \"$?\"; builtin jobs -rp; builtin printf '\\0'; } >&9; done"
+    "{ builtin printf '%s\\n' \"$?\"; builtin jobs -rp; builtin printf '\\0'; } >&9; "
+    "done"
 )
 _LONGEST_STATUS: Final = 1 << 16
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

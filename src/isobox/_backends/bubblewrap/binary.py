@@ -105,6 +105,7 @@ _COMPLAINTS: Final[tuple[tuple[str, tuple[Cause, ...]], ...]] = (
     ("Failed to make / slave", ("apparmor",)),
     ("mount proc", ("proc_masked", "proc_hidden")),
     ("max_user_namespaces", ("proc_masked",)),
+    ("/proc/sys/kernel/overflowuid", ("proc_hidden",)),
     ("take a mount namespace", ("root_in_container",)),
     ("copy the mount", ("root_in_container",)),
     ("id-map descriptor", ("id_maps",)),

@@ -132,7 +132,8 @@ def owner_instead(path: str, owner: int) -> int:
     raise BackendUnavailableError(
         f"{path} is root's, and no sandbox runs as root: here, without CAP_SYS_ADMIN "
         "or without namespaces, it cannot be shown to another user",
-        fix=f"chown -R 1000:1000 {path}, or start isobox as an ordinary user",
+        fix=f"chown -R 1000:1000 {path}, or start isobox as an ordinary user, or "
+        "mode='copy'",
         backend="bubblewrap",
     )
 

@@ -38,6 +38,9 @@ CAP_SYS_ADMIN: Final = 21
 _SECCOMP_FILTER: Final = 2
 #: Mounted on directories that are always empty: the kernel looks past them.
 _HARMLESS: Final = ("/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd")
+_HIDING: Final = frozenset(
+    f"hidepid={how}" for how in ("1", "2", "4", "noaccess", "invisible", "ptraceable")
+)
 _APPARMOR: Final = "kernel.apparmor_restrict_unprivileged_userns"
 #: Settings that block user namespaces, and with which value; and the usual one.
 _BLOCKING: Final = {
@@ -213,16 +216,19 @@ def _of_proc(facts: Facts) -> Iterator[Finding]:
             _container_fix(facts) if facts.container else f"umount {facts.masks[0]}",
             "no_proc",
         )
-    hiding = sorted(
-        option
-        for option in facts.proc_options
-        if option.startswith(("hidepid=", "subset=")) and option != "hidepid=0"
-    )
+    if "subset=pid" in facts.proc_options:
+        yield Finding(
+            "proc_hidden",
+            "/proc shows processes only (subset=pid), and bwrap needs more of it",
+            "mount -t proc proc /proc",
+            _without_namespaces(facts),
+        )
+    hiding = facts.proc_options & _HIDING
     if hiding:
         yield Finding(
             "proc_hidden",
-            f"/proc is mounted with {', '.join(hiding)}: other users' processes are "
-            "hidden, and a fresh /proc may be refused",
+            f"/proc hides other users' processes ({', '.join(hiding)}), and the kernel "
+            "may refuse a fresh one",
             "mount -o remount,hidepid=0 /proc",
             "no_proc",
         )

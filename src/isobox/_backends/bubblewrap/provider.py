@@ -21,7 +21,7 @@ from isobox.abc import (
     Provider,
     SandboxSpec,
 )
-from isobox.errors import BackendUnavailableError
+from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,12 +157,13 @@ class BubblewrapSandbox(ChannelSandbox):
             return
         self.channel.check()
         with anyio.CancelScope(shield=True):
+            self.channel.fail(SandboxLostError("the view's changes were discarded"))
             await self._release()
             fresh = await BubblewrapProvider().create(self._spec)
             self._become(fresh)
 
     def _become(self, fresh: BubblewrapSandbox) -> None:
-        self.channel = fresh.channel
+        self.root, self.channel = fresh.root, fresh.channel
         self._isolation = fresh.isolation()
         self._child, self._held = fresh._child, fresh._held
         self._private, self._control = fresh._private, fresh._control

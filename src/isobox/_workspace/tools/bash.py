@@ -6,10 +6,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-import anyio
 from typing_extensions import override
 
-from isobox._channel.background import collapsed
 from isobox._workspace.tools.ending import ending
 from isobox._workspace.tools.jobs import start_job
 from isobox._workspace.tools.offload import Offload
@@ -102,31 +100,27 @@ class Bash(SessionTool[BashArguments]):
     ) -> ToolResult:
         script = _evaluated(command, merged=not given.separate_streams)
         offload = Offload(self.workspace, self.session.offload_path(), after=_KEPT)
-        if self._bash:
-            try:
-                result = await self._in_shell(shell, script, given.timeout, offload)
-            except UnsupportedError:
-                self._bash = False
-        if not self._bash:
-            result = await self._plain(script, given.timeout, offload)
+        run = self._in_shell if self._bash else self._plain
+        try:
+            result = await run(shell, script, given.timeout, offload)
+        except UnsupportedError:
+            if not self._bash:
+                raise
+            self._bash = False
+            result = await self._plain(shell, script, given.timeout, offload)
         return self._told(shell, result, offload)
 
     async def _in_shell(
         self, shell: Shell, script: str, timeout: float, offload: Offload
     ) -> RunResult:
-        with collapsed():
-            async with anyio.create_task_group() as group:
-                group.start_soon(offload.write)
-                try:
-                    result = await shell._run_into(
-                        offload, script, timeout=timeout, keep=_KEPT
-                    )
-                    offload.end(wanted=len(_printed(result)) > MOST_TEXT)
-                finally:
-                    offload.end()
-        return result
+        async with offload.writing():
+            result = await shell._run_into(offload, script, timeout=timeout, keep=_KEPT)
+            offload.wanted = len(_printed(result)) > MOST_TEXT
+            return result
 
-    async def _plain(self, script: str, timeout: float, offload: Offload) -> RunResult:
+    async def _plain(
+        self, _: Shell, script: str, timeout: float, offload: Offload
+    ) -> RunResult:
         result = await self.workspace.run(
             script, timeout=timeout, output_limit=_KEPT, spool=offload.path
         )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
+from isobox._core.ops import Edit as EditOp
+from isobox._core.ops import Replacement
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.schema import flag, records, text
 from isobox._workspace.tools.session import Seen
 from isobox._workspace.tools.tool import SessionTool
 from isobox._workspace.tools.wording import bounded_diff, count, failed, note, said
-from isobox._core.ops import Edit as EditOp
-from isobox._core.ops import Replacement
 from isobox.errors import ConflictError, EditMismatchError, PathError
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class EditArguments:
         "The file, relative to the workspace's directory or absolute."
     )
     edits: tuple[Change, ...] = records(
-        "Replacements, made one after another: each sees what the ones before it "
-        "left.",
+        "Replacements, made one after another: each sees what the ones before it left.",
         Change,
         most=_MOST_EDITS,
     )

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def ending(end: Exit | RunResult) -> str:
     """Return how a command ended: its exit code always, and a signal's name."""
-    said = f"exit code {end.exit_code}"
+    code = end.exit_code
+    said = f"exit code {code}"
     if end.timed_out:
         return f"killed, with all that it started, for it ran out of time; {said}"
     if end.oom_killed:
@@ -22,10 +23,10 @@ def ending(end: Exit | RunResult) -> str:
         return f"{said}; it failed at the limit of {end.limit.replace('_', ' ')}"
     if end.signal is not None:
         return f"killed by {end.signal}; {said}"
-    if end.exit_code == 127:
+    if code == 127:
         return f"{said}: a program was not found"
-    if _names_signal(end.exit_code):
-        return f"{said}: 128 + {end.exit_code - 128}, {signal_name(end.exit_code - 128)}"
+    if _names_signal(code):
+        return f"{said}: 128 + {code - 128}, {signal_name(code - 128)}"
     return said
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
+from isobox._core.ops import Scan
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.schema import flag, optional_text, text, whole
 from isobox._workspace.tools.tool import SessionTool
@@ -65,14 +66,17 @@ class Glob(SessionTool[GlobArguments]):
         base, pattern = split(given.pattern, given.path)
         place = self.session.absolute(base)
         try:
-            listing = await self.workspace.glob(
-                pattern,
-                path=place,
-                ignored=given.include_ignored,
-                newest=True,
-                files_only=True,
-                limit=given.limit,
-                offset=given.offset,
+            listing = await self.workspace._do(
+                Scan(
+                    path=place,
+                    depth=None,
+                    pattern=pattern,
+                    ignored=given.include_ignored,
+                    files_only=True,
+                    newest=True,
+                    limit=given.limit,
+                    offset=given.offset,
+                )
             )
         except PathError as error:
             return await no_file(self.session, place, error)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from typing_extensions import override
 
+from isobox._core.ops import Search
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.schema import flag, optional_text, text, whole
 from isobox._workspace.tools.tool import SessionTool
 from isobox._workspace.tools.wording import MOST_TEXT, count, listed, note, said
-from isobox.errors import PathError, PathIsDirectoryError
+from isobox.errors import PathError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
+    from isobox._core.ops import SearchMode
     from isobox._core.results import Match, Matches
     from isobox._workspace.tools.result import ToolResult
 
 _MOST: Final = 1000
 _MOST_CONTEXT: Final = 50
+#: Characters of a line beyond which it is cut.
+_LONGEST: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +79,130 @@ class GrepArguments:
         "The most matches (or files) to show.", default=200, minimum=1, maximum=_MOST
     )
     offset: int = whole("Matches (or files) to pass over.", default=0, minimum=0)
+
+
+class Grep(SessionTool[GrepArguments]):
+    """Finds text in files."""
+
+    name: ClassVar[str] = "Grep"
+    description = (
+        "Search files for a regular expression, in the order of their paths. Binary "
+        "files, and those that version control ignores, are passed over."
+    )
+    read_only: ClassVar[bool] = True
+    arguments = GrepArguments
+
+    @override
+    async def _perform(self, given: GrepArguments) -> ToolResult:
+        place = self.session.absolute(given.path)
+        try:
+            matches = await self.workspace._do(_operation(given, place))
+        except PathError as error:
+            return await no_file(self.session, place, error)
+        return self._told(given, matches)
+
+    def _told(self, given: GrepArguments, matches: Matches) -> ToolResult:
+        shown = _fitting(matches.matches)
+        more = matches.truncated or len(shown) < len(matches.matches)
+        after = given.offset + len(shown)
+        return said(
+            self._body(given, shown) or note(_nothing(given, matches)),
+            note(f"there may be more; go on with offset={after}") if more else "",
+            self._skipped(matches.skipped),
+            metadata={
+                "matches": sum(match.count for match in shown),
+                "files": len({match.path for match in shown}),
+                "truncated": more,
+            },
+        )
+
+    def _body(self, given: GrepArguments, matches: Sequence[Match]) -> str:
+        if given.output_mode == "files":
+            return "\n".join(self.session.shown(match.path) for match in matches)
+        if given.output_mode == "count":
+            return "\n".join(
+                f"{self.session.shown(match.path)}:{match.count}" for match in matches
+            )
+        return "\n\n".join(
+            f"{self.session.shown(path)}\n" + "\n".join(_excerpt(list(group)))
+            for path, group in itertools.groupby(matches, key=lambda each: each.path)
+        )
+
+    def _skipped(self, paths: Sequence[str]) -> str:
+        if not paths:
+            return ""
+        named = listed([self.session.shown(path) for path in paths], 10)
+        return note(f"{count(len(paths), 'file')} could not be read: {named}")
+
+
+def _operation(given: GrepArguments, place: str) -> Search:
+    return Search(
+        path=place,
+        pattern=given.pattern,
+        literal=given.literal,
+        ignore_case=given.ignore_case,
+        mode=cast("SearchMode", given.output_mode),
+        multiline=given.multiline,
+        glob=_at_any_depth(given.glob),
+        types=(given.type,) if given.type else (),
+        ignored=given.include_ignored,
+        before=given.before or given.context,
+        after=given.after or given.context,
+        limit=given.limit,
+        offset=given.offset,
+    )
+
+
+def _at_any_depth(glob: str | None) -> str | None:
+    """Return a glob as ripgrep takes it: a name alone is looked for anywhere."""
+    return f"**/{glob}" if glob and "/" not in glob else glob
+
+
+def _fitting(matches: Sequence[Match]) -> Sequence[Match]:
+    """Return the matches from the first on that a result holds."""
+    room = MOST_TEXT
+    for index, match in enumerate(matches):
+        lines = (*match.before, match.text, *match.after)
+        room -= sum(min(len(line), _LONGEST) + 10 for line in lines)
+        if room < 0:
+            return matches[: max(1, index)]
+    return matches
+
+
+def _excerpt(matches: Sequence[Match]) -> Iterator[str]:
+    """Yield the lines of one file, a line of its own where some are left out."""
+    lines = _numbered(matches)
+    context = any(match.before or match.after for match in matches)
+    last = min(lines)
+    for number in sorted(lines):
+        if context and number > last + 1:
+            yield "--"
+        yield lines[number]
+        last = number
+
+
+def _numbered(matches: Sequence[Match]) -> dict[int, str]:
+    lines: dict[int, str] = {}
+    for match in matches:
+        text = match.text.split("\n")
+        first, end = match.line - len(match.before), match.line + len(text)
+        for number, line in enumerate(match.before, first):
+            lines.setdefault(number, f"{number}-{_clipped(line)}")
+        for number, line in enumerate(match.after, end):
+            lines.setdefault(number, f"{number}-{_clipped(line)}")
+        for number, line in enumerate(text, match.line):
+            lines[number] = f"{number}:{_clipped(line)}"
+    return lines
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def _nothing(given: GrepArguments, matches: Matches) -> str:
+    if given.offset:
+        return f"no more than {count(given.offset, 'match', 'matches')}"
+    where = f"in {count(matches.files, 'file')} searched"
+    if given.include_ignored:
+        return f"no match {where}"
+    return f"no match {where}; include_ignored=true searches ignored files too"

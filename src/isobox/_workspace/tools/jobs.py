@@ -47,7 +47,7 @@ class Job:
     Attributes:
         id: Names it in its session.
         command: The script.
-        path: The file of its output, relative to the workspace's root.
+        path: The file of its output.
         position: Bytes of the output that have been shown.
         stdin: Whether its standard input is open.
     """
@@ -127,8 +127,7 @@ class BashOutputArguments:
         maximum=_MOST_WAIT,
     )
     until: str | None = optional_text(
-        "Stop waiting when this text stands in the new output, such as "
-        '"listening on".'
+        'Stop waiting when this text stands in the new output, such as "listening on".'
     )
     offset: int | None = whole(
         "First byte of the output to show. Left out, it goes on where the last call "
@@ -270,13 +269,13 @@ async def report(workspace: WorkspaceBase, job: Job) -> ToolResult:
     if more or end is None:
         piece = _whole_characters(piece)
     job.position += len(piece)
-    state = f"{job.id} is running" if end is None else f"{job.id} has ended: {ending(end)}"
+    state = "is running" if end is None else f"has ended: {ending(end)}"
     lost = end is not None and end.spool is None
     return said(
         piece.decode("utf-8", "replace") or note("no new output"),
         note(f"there is more: call again, or read {job.path}") if more else "",
         note(f"the file system was full: not all is in {job.path}") if lost else "",
-        note(state),
+        note(f"{job.id} {state}"),
         metadata={
             "job_id": job.id,
             "running": end is None,

@@ -34,8 +34,8 @@ def cells_of(data: bytes) -> list[Fields] | None:
         notebook = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    cells = _fields(notebook).get("cells")
-    return _records(cells) if isinstance(cells, list) else None
+    known = isinstance(_fields(notebook).get("cells"), list)
+    return _records(_fields(notebook)["cells"]) if known else None
 
 
 def shown(cells: Iterable[Fields], first: int) -> tuple[Block, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from isobox._channel.background import collapsed
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from isobox._workspace.base import WorkspaceBase
 
@@ -24,13 +26,15 @@ class Offload:
     """Writes an output to a file while it arrives, once it is long.
 
     Attributes:
-        path: The file, relative to the workspace's root.
+        path: The file.
+        wanted: Write the file even if it holds little.
         failure: Why it could not be written.
         whole: Whether all of the output was kept.
     """
 
     def __init__(self, workspace: WorkspaceBase, path: str, *, after: int) -> None:
         self.path = path
+        self.wanted = False
         self.failure: str | None = None
         self.whole = True
         self._workspace = workspace
@@ -39,13 +43,12 @@ class Offload:
         self._held = 0
         self._total = 0
         self._over = False
-        self._wanted = False
         self._changed = anyio.Event()
 
     @property
     def long(self) -> bool:
         """Whether there was so much output that the file is written."""
-        return self._wanted or self._total > self._after
+        return self.wanted or self._total > self._after
 
     def put(self, data: bytes) -> None:
         """Take what the command printed."""
@@ -62,14 +65,19 @@ class Offload:
         while self.long and self._held > _MOST_WAITING and self.failure is None:
             await self._changed.wait()
 
-    def end(self, *, wanted: bool = False) -> None:
-        """Note that the command prints no more; `wanted` writes even a little."""
-        self._over = True
-        self._wanted = wanted
-        self._wake()
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncGenerator[None]:
+        """Write what arrives meanwhile; all is written on the way out."""
+        with collapsed():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._write)
+                try:
+                    yield
+                finally:
+                    self._over = True
+                    self._wake()
 
-    async def write(self) -> None:
-        """Write the file, if there is to be one, until the end."""
+    async def _write(self) -> None:
         while not (self.long or self._over):
             await self._changed.wait()
         if self.long:

@@ -35,9 +35,7 @@ async def _directory(session: Session, path: str) -> str:
     listing = await _names(session, path)
     if listing is None or not listing.entries:
         return f"{shown} is an empty directory; name a file"
-    names = [
-        entry.name + "/" * entry.is_directory for entry in listing.entries
-    ]
+    names = [entry.name + "/" * entry.is_directory for entry in listing.entries]
     return (
         f"{shown} is a directory; name a file in it. It holds "
         f"{count(len(names), 'name')}: {listed(names, _MOST_NAMES)}"

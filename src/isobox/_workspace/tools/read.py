@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
+from isobox._core.ops import ReadLines
 from isobox._workspace.tools import notebook
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.result import ToolResult
@@ -77,8 +78,10 @@ class Read(SessionTool[ReadArguments]):
             return await no_file(self.session, path, error)
 
     async def _page(self, path: str, given: ReadArguments) -> ToolResult:
-        page = await self.workspace.read_lines(
-            path, start=given.offset, count=given.limit, width=LINE_WIDTH
+        page = await self.workspace._do(
+            ReadLines(
+                path=path, start=given.offset, count=given.limit, width=LINE_WIDTH
+            )
         )
         if page.media_type == "application/pdf":
             return await self._document(path, given)
@@ -170,9 +173,7 @@ def _lines(shown: str, page: Page, offset: int) -> ToolResult:
 
 def numbered_lines(lines: Sequence[str], first: int) -> str:
     """Return lines, each after its number and a tab."""
-    return "\n".join(
-        f"{number:6}\t{line}" for number, line in enumerate(lines, first)
-    )
+    return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines, first))
 
 
 def _fitting(lines: Sequence[str]) -> int:
@@ -237,4 +238,5 @@ def _document(shown: str, content: str, given: ReadArguments) -> ToolResult:
 
 
 def _beyond(shown: str, offset: int, total: int, noun: str) -> ToolResult:
-    return failed(f"offset={offset} is beyond the end: {shown} has {count(total, noun)}")
+    length = count(total, noun)
+    return failed(f"offset={offset} is beyond the end: {shown} has {length}")

@@ -23,9 +23,9 @@ _LONGEST_SHOWN: Final = 60
 class BadArgumentsError(Exception):
     """What was given does not fit; the text tells a model what would."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,10 +102,8 @@ class _Text(Shape):
             value.encode()
         except UnicodeEncodeError as error:
             raise BadArgumentsError(
-                [
-                    f"{name}: character {error.start} is half of a surrogate pair; "
-                    "give whole Unicode characters"
-                ]
+                f"{name}: character {error.start} is half of a surrogate pair; "
+                "give whole Unicode characters"
             ) from None
         return value
 
@@ -186,7 +184,7 @@ class _Records(Shape):
         given = cast("Sequence[object]", value)
         if not self.least <= len(given) <= self.most:
             raise BadArgumentsError(
-                [f"{name}: holds {len(given)}; give {self.least} to {self.most}"]
+                f"{name}: holds {len(given)}; give {self.least} to {self.most}"
             )
         return tuple(
             parsed(self.of, each, where=f"{name}[{index}]")
@@ -247,9 +245,7 @@ def whole(
     )
 
 
-def number(
-    description: str, *, default: float, minimum: float, maximum: float
-) -> Any:  # noqa: ANN401 - as dataclasses.field has it
+def number(description: str, *, default: float, minimum: float, maximum: float) -> Any:  # noqa: ANN401 - as dataclasses.field has it
     """Describe a number that may be left out."""
     return _field(
         _Number(
@@ -323,7 +319,7 @@ def parsed(of: type[T], given: object, *, where: str = "") -> T:
         elif shape.required:
             problems.append(f"{inside}{name}: is missing; {shape.description}")
     if problems:
-        raise BadArgumentsError(problems)
+        raise BadArgumentsError(*problems)
     return of(**values)
 
 
@@ -347,7 +343,7 @@ def _strangers(
 
 def _unfit(name: str, value: object, why: str) -> BadArgumentsError:
     subject = f"{name}: " if name else ""
-    return BadArgumentsError([f"{subject}{shown(value)} {why}"])
+    return BadArgumentsError(f"{subject}{shown(value)} {why}")
 
 
 def _any_of(choices: Iterable[str]) -> str:
@@ -362,7 +358,9 @@ def shown(value: object) -> str:
         return f'"{clipped(value)}"'
     if isinstance(value, int | float):
         return clipped(f"{value:g}" if abs(value) < 1e6 else "the number")
-    return {dict: "an object", list: "a list"}.get(type(value), "this")
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else "this"
 
 
 def clipped(text: str) -> str:

@@ -58,8 +58,10 @@ class Session:
         return f"job-{next(self._numbers)}"
 
     def offload_path(self) -> str:
-        """Return a fresh path, relative to the root, for output that is long."""
-        return f"sessions/{self.id}/tool_result-{secrets.token_hex(4)}.txt"
+        """Return a fresh absolute path for output that is long."""
+        # A shell may stand anywhere: only an absolute path leads there from all.
+        root = self.workspace.root.rstrip("/")
+        return f"{root}/sessions/{self.id}/tool_result-{secrets.token_hex(4)}.txt"
 
     def seen(self, path: str) -> Seen | None:
         """Return what the file at an absolute path was when last seen."""

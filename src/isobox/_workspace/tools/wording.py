@@ -99,9 +99,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _placed(lines: Iterable[str], offset: int) -> list[str]:
     """Move the numbers of a diff of excerpts to where these stand."""
-    return [
-        _moved(line, offset) if line.startswith("@@ ") else line for line in lines
-    ]
+    return [_moved(line, offset) if line.startswith("@@ ") else line for line in lines]
 
 
 def _moved(line: str, offset: int) -> str:

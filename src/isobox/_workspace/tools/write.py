@@ -63,9 +63,7 @@ class Write(SessionTool[WriteArguments]):
             return await no_file(self.session, path, error)
         before = self.session.text(path)
         newline = "\r\n" if "\r\n" in given.content else "\n"
-        self.session.note(
-            path, Seen(entry.digest or "", newline), given.content
-        )
+        self.session.note(path, Seen(entry.digest or "", newline), given.content)
         return said(
             note(self._done(path, given, entry, known=seen is not None)),
             difference(before, given.content) if before is not None else "",
