@@ -178,6 +178,7 @@ def main() -> None:
     """Do what the spec in the descriptor `argv[1]` asks; never returns."""
     with Step("read the spec"):
         spec = Spec(read_fields(int(sys.argv[1])))
+    os.chdir("/")
     for group in spec.groups:
         join(group)
     # The descriptors belong to the host's mount namespace: copy them in there.
@@ -228,7 +229,6 @@ def clone_tree(fd: int) -> int:
 def leave_host_mounts() -> None:
     with Step("take a mount namespace"):
         take_mount_namespace()
-        os.chdir("/")
     with Step("make the mounts private"):
         mount(b"none", b"/", b"none", MS_REC | MS_PRIVATE, None)
 

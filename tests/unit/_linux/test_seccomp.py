@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from isobox._linux.seccomp import Profile, build
+from isobox._linux.seccomp import Profile, build, without_namespaces
 from isobox._linux.syscall_numbers import AUDIT_ARCH, CEILING, NUMBERS
 from isobox.errors import InvalidArgumentError
 
@@ -309,3 +309,55 @@ def test_the_filter_is_small_and_well_formed(profile):
         for at, (operation, hit, miss, _) in enumerate(lines):
             if operation in (0x15, 0x35, 0x45):
                 assert at + 1 + max(hit, miss) < len(lines)
+
+
+ALONE = [
+    *((name, (), EAF) for name in ["socket"]),
+    *(("socketpair", (1, kind), EAF) for kind in (2, 0x802, 0x80002)),
+    *(("socketpair", (1, kind), 0) for kind in (1, 5, 0x801)),
+    *(
+        (name, (), ENOSYS)
+        for name in words("""
+            shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv
+            msgctl mq_open mq_unlink
+        """)
+    ),
+    *(
+        (name, (), errno.EOPNOTSUPP)
+        for name in words("""
+            setxattr lsetxattr removexattr lremovexattr setxattrat removexattrat
+            file_setattr
+        """)
+    ),
+    *((name, (), EPERM) for name in words("bind connect listen ioprio_set statmount")),
+    *(
+        call
+        for name in words("""
+            prlimit64 sched_setaffinity sched_setattr sched_setparam
+            sched_setscheduler
+        """)
+        for call in ((name, (0, 1), 0), (name, (77, 1), EPERM), (name, (HIGH,), 0))
+    ),
+    ("setpriority", (0, 0, 5), 0),
+    ("setpriority", (0, 77, 5), EPERM),
+    ("setpriority", (2, 0, 5), EPERM),  # everybody of the user
+]
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("name", "arguments", "wanted"), ALONE)
+def test_what_stands_in_for_namespaces(arch, name, arguments, wanted):
+    code = without_namespaces(arch=arch)
+    found = run(code, NUMBERS[arch][name], arguments, AUDIT_ARCH[arch])
+    assert found == (answer(wanted) if wanted else ALLOW)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_what_stands_in_for_namespaces_lets_all_else_through(arch):
+    code = without_namespaces(arch=arch)
+    named = {NUMBERS[arch][name] for name, _, _ in ALONE} | {458}
+    for number in range(CEILING):
+        if number not in named:
+            assert run(code, number, arch=AUDIT_ARCH[arch]) == ALLOW, number
+    assert run(code, CEILING, arch=AUDIT_ARCH[arch]) == answer(ENOSYS)
+    assert run(code, 0, arch=3) == KILL

@@ -69,7 +69,9 @@ async def test_many_at_once(workspace):
     async with serving(echo) as port, await workspace.forward(port) as forward:
         with anyio.fail_after(30):
             asked = [exchanged(forward.port, b"%d" % number) for number in range(20)]
-            assert await asyncio.gather(*asked) == [b"%d" % number for number in range(20)]
+            assert await asyncio.gather(*asked) == [
+                b"%d" % number for number in range(20)
+            ]
 
 
 async def test_a_server_that_speaks_first_and_hangs_up(workspace):

@@ -37,7 +37,9 @@ def shell(workspace):
 
 async def test_directory_variables_and_functions_stay(shell, tmp_path):
     assert shell.fresh
-    await shell.run("mkdir d; cd d; A='a  b'; export B=2; f() { echo \"f $1\"; }; set -u")
+    await shell.run(
+        "mkdir d; cd d; A='a  b'; export B=2; f() { echo \"f $1\"; }; set -u"
+    )
     assert not shell.fresh
     result = await shell.run('pwd; echo "$A"; sh -c "echo $B"; f x; echo $-')
     lines = result.stdout.splitlines()
@@ -63,14 +65,18 @@ async def test_a_syntax_error_is_a_status_and_the_shell_goes_on(shell):
 
 async def test_output_and_errors_are_whole_and_of_this_turn(shell):
     for number in range(20):
-        script = f"head -c 200000 /dev/zero | tr '\\0' x; echo {number}; echo e{number} >&2"
+        script = (
+            f"head -c 200000 /dev/zero | tr '\\0' x; echo {number}; echo e{number} >&2"
+        )
         result = await shell.run(script)
         assert result.stdout_total == 200_000 + len(f"{number}\n")
         assert result.stdout.endswith(f"x{number}\n")
         assert result.stderr == f"e{number}\n"
 
 
-@pytest.mark.parametrize("script", ["exit 5", "exec sh -c 'exit 5'", "set -e; (exit 5)"])
+@pytest.mark.parametrize(
+    "script", ["exit 5", "exec sh -c 'exit 5'", "set -e; (exit 5)"]
+)
 async def test_one_that_ends_the_shell_ends_its_state(shell, script):
     await shell.run("A=1")
     result = await shell.run("echo before; " + script)
@@ -132,7 +138,9 @@ async def test_callers_take_turns(shell):
 async def test_sessions_are_apart(workspace):
     await workspace.run("A=1; cd /", session_id="one")
     assert (await workspace.run("echo [$A]", session_id="two")).stdout == "[]\n"
-    assert (await workspace.run("echo [$A]; pwd", session_id="one")).stdout == "[1]\n/\n"
+    assert (
+        await workspace.run("echo [$A]; pwd", session_id="one")
+    ).stdout == "[1]\n/\n"
     assert workspace.shell("one") is workspace.shell("one")
 
 
@@ -144,7 +152,15 @@ async def test_a_script_of_a_megabyte_runs(shell):
 
 @pytest.mark.parametrize(
     "script",
-    ["echo 'a\nb'", "cat <<'X'\nline\nX", "printf '\\351'", "echo \udce9", "# nothing", "", "\n\n"],
+    [
+        "echo 'a\nb'",
+        "cat <<'X'\nline\nX",
+        "printf '\\351'",
+        "echo \udce9",
+        "# nothing",
+        "",
+        "\n\n",
+    ],
 )
 async def test_a_script_of_any_form(shell, script):
     result = await shell.run(script)

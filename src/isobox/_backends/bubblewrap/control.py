@@ -80,7 +80,7 @@ class Control:
             self.reason = self.reason or made.reason
         self._workdir = _Directory(workdir)
         held.callback(self._workdir.close)
-        self._pid = 0
+        self._pid = self._born = 0
         self._memory_kills = 0
         self._disk_kills = 0
         self._full = False
@@ -125,6 +125,7 @@ class Control:
     def begin(self, pid: int) -> None:
         """Watch over what descends from process `pid` what no group holds."""
         self._pid = pid
+        self._born = processes.born(pid)
         if self._watches_memory or self._limits.disk is not None:
             self._watch = asyncio.create_task(self._keep_watching())
 
@@ -154,7 +155,7 @@ class Control:
         limit = self._limits.memory or 0
         while not self._stopping.is_set():
             # A look at who shares what takes long: only where it matters.
-            found = processes.below(self._pid)
+            found = self._processes()
             if sum(seen.resident for seen in found) <= limit:
                 return
             workload = _workload(found)
@@ -172,11 +173,16 @@ class Control:
             processes.kill_all(self._members, _END)
 
     def _measured(self) -> int:
-        pids = [seen.pid for seen in processes.below(self._pid)]
+        pids = [seen.pid for seen in self._processes()]
         return self._workdir.measure(pids, lambda: not self._stopping.is_set())
 
     def _members(self) -> list[Seen]:
-        return [] if self._stopping.is_set() else _workload(processes.below(self._pid))
+        return [] if self._stopping.is_set() else _workload(self._processes())
+
+    def _processes(self) -> list[Seen]:
+        found = processes.below(self._pid)
+        # SAFETY: should the number be another process's by now, that is spared.
+        return found if found and found[0].born == self._born else []
 
     async def admit(self) -> None:
         """Return if the workspace may grow.
@@ -226,7 +232,7 @@ class Control:
     def usage(self) -> Usage:
         """Return what the sandbox uses now."""
         group = _NOTHING if self._group is None else self._group.usage()
-        found = processes.below(self._pid)
+        found = self._processes()
         guest = found[min(1, len(found) - 1)].pid if found else 0
         memory = processes.memory(found) if group.memory is None else group.memory
         cpu = sum(seen.cpu for seen in found) if group.cpu is None else group.cpu

@@ -48,6 +48,12 @@ def below(root: int) -> list[Seen]:
     return found
 
 
+def born(pid: int) -> int:
+    """Return when a process started, 0 if there is none."""
+    seen = _seen(pid)
+    return 0 if seen is None else seen.born
+
+
 def memory(processes: Iterable[Seen]) -> int:
     """Return the bytes that processes use; what they share counts once."""
     return sum(_proportional(seen) for seen in processes)

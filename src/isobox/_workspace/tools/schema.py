@@ -105,7 +105,8 @@ class _Text(Shape):
                 f"{name}: character {error.start} is half of a surrogate pair; "
                 "give whole Unicode characters"
             ) from None
-        return value
+        # Models leave text out by giving none.
+        return value if value or self.required else self.default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class _Number(Shape):
         kind = "whole number" if self.whole else "number"
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _unfit(name, value, f"is no {kind}; give {self._allowed(kind)}")
-        if self.whole and not (math.isfinite(value) and value == int(value)):
+        if self.whole and isinstance(value, float) and not value.is_integer():
             raise _unfit(name, value, f"is no {kind}; give {self._allowed(kind)}")
         low = -math.inf if self.minimum is None else self.minimum
         high = math.inf if self.maximum is None else self.maximum
@@ -220,7 +221,6 @@ def optional_text(
             required=False,
             default=default,
             choices=choices,
-            empty=False,
         )
     )
 
@@ -356,8 +356,10 @@ def shown(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return f'"{clipped(value)}"'
-    if isinstance(value, int | float):
-        return clipped(f"{value:g}" if abs(value) < 1e6 else "the number")
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**15 else "the number"
     if isinstance(value, dict):
         return "an object"
     return "a list" if isinstance(value, list) else "this"
