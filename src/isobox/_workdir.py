@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from isobox._core.paths import within
+from isobox._linux import trees
 from isobox.errors import (
     InvalidArgumentError,
     PathAccessError,
@@ -125,8 +127,9 @@ def sweep_tree(path: str) -> None:
     appears in between leads nowhere. What cannot be removed stays.
     """
     parent = os.open(os.path.dirname(path), os.O_DIRECTORY | os.O_CLOEXEC)
+    remove = trees.remove if sys.platform.startswith("linux") else _sweep
     try:
-        _sweep(parent, os.path.basename(path))
+        remove(parent, os.path.basename(path))
     finally:
         os.close(parent)
 

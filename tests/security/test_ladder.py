@@ -198,6 +198,25 @@ async def test_commands_and_files_work(rung):
         assert (await workspace.run(["python3", "-c", "print(1)"])).stdout == "1\n"
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "git init -q r && cd r && echo x > f && git add f && "
+        "git -c user.name=a -c user.email=b commit -qm x",
+        "echo 'int main(void) { return 0; }' > a.c && cc a.c -o a && ./a",
+        "printf 'all:\\n\\techo made > out\\n' > Makefile && make -s && cat out",
+        "python3 -c 'import subprocess; subprocess.run([\"true\"], check=True)'",
+        "echo text > f && tar -cf - f | (mkdir d && cd d && tar -xf -) && cmp f d/f",
+        "rg --version || true; grep -r nothing . || true",
+    ],
+    ids=["git", "cc", "make", "python", "tar", "search"],
+)
+async def test_tools_work(rung, script):
+    async with less(rung) as workspace:
+        result = await workspace.run(script)
+        assert result.ok, result.stderr
+
+
 async def test_a_long_script_runs(rung):
     script = "#" * 120_000 + "\necho long; exit 3"
     async with less(rung) as workspace:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Iterator,
         List,
         Optional,
-        Pattern,
+        Sequence,
         Set,
         Tuple,
         Union,
@@ -304,6 +304,285 @@ def _bracket(pattern: str, at: int) -> Tuple[str, int]:
     return "(?!/)[" + inside + "]", end + 1
 
 
+# -- what .gitignore and the like leave out ------------------------------------------
+
+#: Files of rules, the strongest first; a rule of a stronger one beats any other's.
+_RULE_FILES = (b".rgignore", b".ignore", b".gitignore", b".git/info/exclude")
+_GIT_RULES = 2
+_LARGEST_RULES = 1 << 20
+_VERSION_CONTROL = frozenset(
+    (b".git", b".hg", b".svn", b".bzr", b".jj", b".sl", b"_darcs", b"CVS")
+)
+
+
+class Rules:
+    """The rules of one file, as git reads them."""
+
+    def __init__(self, content: bytes) -> None:
+        import re
+
+        if content.startswith(b"\xef\xbb\xbf"):
+            content = content[3:]
+        #: Expression, whether it is for names alone, for directories, negated.
+        self._rules: List[Tuple[Any, bool, bool, bool]] = []
+        sources: Tuple[List[bytes], List[bytes]] = ([], [])
+        for line in content.split(b"\n"):
+            rule = parse_rule(line)
+            if rule is None:
+                continue
+            source, by_name, only_folders, negated = rule
+            compiled = re.compile(source, re.DOTALL)
+            self._rules.append((compiled, by_name, only_folders, negated))
+            sources[by_name].append(source)
+        # Most names match no rule at all: one look tells.
+        self._paths, self._names = (
+            re.compile(b"|".join(each), re.DOTALL) if each else None for each in sources
+        )
+
+    def verdict(self, path: bytes, name: bytes, folder: bool) -> Optional[bool]:
+        """Whether a path, relative to the file, is left out; None if unknown."""
+        named = self._names is not None and self._names.match(name)
+        if not named and not (self._paths is not None and self._paths.match(path)):
+            return None
+        for expression, by_name, only_folders, negated in reversed(self._rules):
+            if only_folders and not folder:
+                continue
+            if expression.match(name if by_name else path):
+                return not negated
+        return None
+
+
+def parse_rule(line: bytes) -> Optional[Tuple[bytes, bool, bool, bool]]:
+    """Return a rule's expression, and whether it is for names alone, for
+    directories, and negated; None for a comment and what matches nothing."""
+    if line.endswith(b"\r"):
+        line = line[:-1]
+    if line.startswith(b"#"):
+        return None
+    pattern = _without_spaces(line)
+    negated = pattern.startswith(b"!")
+    if negated:
+        pattern = pattern[1:]
+    only_folders = pattern.endswith(b"/")
+    if only_folders:
+        pattern = pattern[:-1]
+    by_name = b"/" not in pattern
+    if pattern.startswith(b"/"):
+        pattern = pattern[1:]
+    source = translate_rule(pattern)
+    if source is None or not pattern:
+        return None
+    return source, by_name, only_folders, negated
+
+
+def _without_spaces(line: bytes) -> bytes:
+    """Drop spaces at the end, but not those after a backslash."""
+    kept = at = 0
+    while at < len(line):
+        if line[at : at + 1] == b"\\":
+            at += 2
+            kept = min(at, len(line))
+            continue
+        at += 1
+        if line[at - 1 : at] != b" ":
+            kept = at
+    return line[:kept]
+
+
+def translate_rule(pattern: bytes) -> Optional[bytes]:
+    """Return a regular expression for a rule's pattern, as git's wildmatch reads
+    it; None if it can match nothing."""
+    out: List[bytes] = []
+    at = 0
+    # Git compares what stands before the first wildcard by itself, and takes
+    # what follows for a pattern of its own.
+    begin = next((i for i, c in enumerate(pattern) if c in b"*?[\\"), 0)
+    while at < len(pattern):
+        char = pattern[at : at + 1]
+        if char == b"*":
+            piece, at = _rule_stars(pattern, at, begin)
+        elif char == b"?":
+            piece, at = b"[^/]", at + 1
+        elif char == b"[":
+            found = _rule_bracket(pattern, at)
+            if found is None:
+                return None
+            piece, at = found
+        else:
+            if char == b"\\":
+                at += 1
+                char = pattern[at : at + 1]
+                if not char:
+                    return None
+            piece, at = _escaped(char), at + 1
+        out.append(piece)
+    return b"(?:" + b"".join(out) + b")\\Z"
+
+
+def _escaped(char: bytes) -> bytes:
+    return b"\\x%02x" % char[0]
+
+
+def _rule_stars(pattern: bytes, at: int, begin: int) -> Tuple[bytes, int]:
+    end = at
+    while pattern[end : end + 1] == b"*":
+        end += 1
+    alone = at == begin or pattern[at - 1 : at] == b"/"
+    rest = pattern[end:]
+    if (
+        end - at < 2
+        or not alone
+        or not (not rest or rest.startswith(b"/") or rest.startswith(b"\\/"))
+    ):
+        return b"[^/]*", end
+    if rest.startswith(b"/"):
+        return b"(?:.*/)?", end + 1
+    return b".*", end
+
+
+def _rule_bracket(pattern: bytes, at: int) -> Optional[Tuple[bytes, int]]:
+    at += 1
+    negated = pattern[at : at + 1] in (b"!", b"^")
+    at += negated
+    members: List[bytes] = []
+    before: Optional[bytes] = None
+    first = True
+    while first or pattern[at : at + 1] != b"]":
+        first = False
+        char = pattern[at : at + 1]
+        if pattern.startswith(b"[:", at):
+            named = _rule_class(pattern, at)
+            if named is not None:
+                if named[0] not in _CLASSES:
+                    return None
+                members.append(_CLASSES[named[0]])
+                at, before = named[1], None
+                continue
+        follows = pattern[at + 1 : at + 2]
+        if char == b"-" and before is not None and follows and follows != b"]":
+            at += 1
+            last, at = _rule_char(pattern, at)
+            if last is None:
+                return None
+            if before <= last:
+                members.append(_escaped(before) + b"-" + _escaped(last))
+            before = None
+            continue
+        before, at = _rule_char(pattern, at)
+        if before is None:
+            return None
+        members.append(_escaped(before))
+    inside = b"".join(members)
+    if not inside:
+        return (b"[^/]" if negated else b"(?!)"), at + 1
+    return b"(?!/)[" + (b"^" if negated else b"") + inside + b"]", at + 1
+
+
+def _rule_char(pattern: bytes, at: int) -> Tuple[Optional[bytes], int]:
+    if pattern[at : at + 1] == b"\\":
+        at += 1
+    return pattern[at : at + 1] or None, at + 1
+
+
+_CLASSES = {
+    b"alnum": b"0-9A-Za-z",
+    b"alpha": b"A-Za-z",
+    b"blank": b" \\t",
+    b"cntrl": b"\\x00-\\x1f\\x7f",
+    b"digit": b"0-9",
+    b"graph": b"!-~",
+    b"lower": b"a-z",
+    b"print": b" -~",
+    b"punct": b"!-/:-@\\[-`{-~",
+    b"space": b" \\t-\\r",
+    b"upper": b"A-Z",
+    b"xdigit": b"0-9A-Fa-f",
+}
+
+
+def _rule_class(pattern: bytes, at: int) -> Optional[Tuple[bytes, int]]:
+    end = pattern.find(b"]", at + 2)
+    if end < 0 or pattern[end - 1 : end] != b":" or end - 1 < at + 2:
+        return None
+    return pattern[at + 2 : end - 1], end + 1
+
+
+class Scope:
+    """The rules that hold in one directory: its own, and those from above."""
+
+    def __init__(
+        self,
+        above: Optional[Scope],
+        base: int,
+        rules: List[Optional[Rules]],
+        repo: bool,
+    ) -> None:
+        self._above = above
+        self._base = base
+        self._rules = rules
+        self._repo = repo
+
+    def ignores(self, path: bytes, folder: bool) -> bool:
+        """Whether a path in this directory is left out."""
+        name = path[path.rfind(b"/") + 1 :]
+        if name in _VERSION_CONTROL:
+            return True
+        for kind in range(len(_RULE_FILES)):
+            scope: Optional[Scope] = self
+            while scope is not None:
+                rules = scope._rules[kind]
+                if rules is not None:
+                    verdict = rules.verdict(path[scope._base :], name, folder)
+                    if verdict is not None:
+                        return verdict
+                if scope._repo and kind >= _GIT_RULES:
+                    break  # a repository's own rules are all that git knows
+                scope = scope._above
+        return False
+
+
+_NO_RULES: List[Optional[Rules]] = [None] * len(_RULE_FILES)
+
+
+def scope_in(folder: bytes, names: Any, above: Optional[Scope]) -> Optional[Scope]:
+    """Return what holds in a directory that has these names."""
+    repo = b".git" in names
+    there = [name.split(b"/")[0] in names for name in _RULE_FILES]
+    if not any(there):
+        return above
+    rules = [
+        _rules_at(os.path.join(folder, name)) if found else None
+        for name, found in zip(_RULE_FILES, there)
+    ]
+    return Scope(above, len(folder.rstrip(b"/")) + 1, rules, repo)
+
+
+def _rules_at(path: bytes) -> Optional[Rules]:
+    try:
+        fd, _ = _open_regular(path)
+    except (OSError, Refused):
+        return None
+    try:
+        return Rules(os.read(fd, _LARGEST_RULES))
+    finally:
+        os.close(fd)
+
+
+def scope_above(top: bytes, root: bytes) -> Optional[Scope]:
+    """Return what the directories above one say, up to the root."""
+    above: List[bytes] = []
+    folder, root = top, os.path.realpath(root)
+    while folder != root and folder != b"/":
+        folder = os.path.dirname(folder)
+        above.append(folder)
+    scope = Scope(None, 0, list(_NO_RULES), False)
+    for folder in reversed(above):
+        names = {n.split(b"/")[0] for n in _RULE_FILES}
+        names = {n for n in names if os.path.lexists(os.path.join(folder, n))}
+        scope = scope_in(folder, names, scope) or scope
+    return scope
+
+
 # -- failures that the host turns into its error tree --------------------------------
 
 
@@ -316,6 +595,9 @@ class Refused(Exception):
         self.message = message
         self.number = number
 
+
+#: Characters of the message of a refusal, which may show lines of a file.
+LONGEST_MESSAGE = 4000
 
 _CODES = {
     errno.ENOENT: "missing",
@@ -332,14 +614,15 @@ _CODES = {
 
 
 def _refusal(error: BaseException) -> Dict[str, Any]:
+    code, message, number = "internal", repr(error)[:500], 0
     if isinstance(error, Refused):
-        message = error.message[:500]
-        return {"code": error.code, "message": message, "errno": error.number}
-    if isinstance(error, OSError):
+        code, message, number = error.code, error.message, error.number
+    elif isinstance(error, OSError):
         number = error.errno or 0
-        code = _CODES.get(number, "storage")
-        return {"code": code, "message": os.strerror(number), "errno": number}
-    return {"code": "internal", "message": repr(error)[:500], "errno": 0}
+        code, message = _CODES.get(number, "storage"), os.strerror(number)
+    message = message[:LONGEST_MESSAGE]
+    path: Optional[bytes] = getattr(error, "path", None)
+    return {"code": code, "message": message, "errno": number, "path": path}
 
 
 # -- the kernel ----------------------------------------------------------------------
@@ -1750,6 +2033,353 @@ def read_file(path: bytes, offset: int, length: Optional[int]) -> Any:
     return {}
 
 
+# -- text: encodings, line ends, pages -----------------------------------------------
+
+#: What no text holds: control characters but \t \n \v \f \r and escape.
+_CONTROLS = bytes(range(9)) + bytes(range(14, 27)) + bytes(range(28, 32)) + b"\x7f"
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
+#: Bytes from which an encoding is guessed.
+_SAMPLE = 1 << 16
+
+
+def encoding_of(sample: bytes) -> str:
+    """Return the encoding that a file's first bytes show; "" if it is no text.
+
+    UTF-8 stands until a later byte contradicts.
+    """
+    for mark, name in _MARKS:
+        if sample.startswith(mark):
+            return name
+    if b"\0" not in sample:
+        return "utf-8"
+    return _unmarked_utf16(sample)
+
+
+def _unmarked_utf16(sample: bytes) -> str:
+    """Tell UTF-16 without a mark, by Latin text alone; nothing else is sure."""
+    units = len(sample) // 2
+    for low, high, name in ((0, 1, "utf-16-le"), (1, 0, "utf-16-be")):
+        letters, zeros = sample[low::2], sample[high::2].count(0)
+        if 0 in letters or zeros < 0.7 * units or units < 4:
+            continue
+        text = sample[: 2 * units].decode(name, "replace")
+        if not any(char < " " and char not in "\t\n\v\f\r" for char in text):
+            return name
+    return ""
+
+
+def decoded(content: bytes) -> Optional[Tuple[str, str]]:
+    """Return a file's text, with its mark, and the codec; None if it has none."""
+    name = encoding_of(content[:_SAMPLE])
+    codec = "utf-8" if name == "utf-8-sig" else name
+    if not codec:
+        return None
+    try:
+        text = content.decode(codec)
+    except UnicodeDecodeError:
+        if codec != "utf-8" or _has_controls(content):
+            return None
+        return content.decode("latin-1"), "latin-1"
+    return None if "\0" in text else (text, codec)
+
+
+def _has_controls(data: bytes) -> bool:
+    return len(data.translate(None, _CONTROLS)) != len(data)
+
+
+class Survey:
+    """What a file turns out to be, piece by piece: its lines, its encoding."""
+
+    def __init__(self) -> None:
+        self.encoding: Optional[str] = None
+        self.newlines = 0
+        self.digest = _sha256()
+        self.size = 0
+        #: Newlines before a place, and the place: where to begin to read.
+        self.marks: List[Tuple[int, int]] = []
+        self.head = b""
+        self._crlf = 0
+        self._last: Any = ""
+        self._decoder: Any = None
+
+    def add(self, data: bytes) -> None:
+        """Take the next piece; pieces but the last have an even length."""
+        self.digest.update(data)
+        self.marks.append((self.newlines, self.size))
+        if self.encoding is None:
+            self.head = data[:_SAMPLE]
+            self._decide(encoding_of(self.head))
+        self.size += len(data)
+        if self.encoding:
+            self._count(data, final=False)
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self.encoding:
+            self._count(b"", final=True)
+
+    def _decide(self, encoding: str) -> None:
+        import codecs
+
+        self.encoding = encoding
+        if encoding and encoding != "latin-1":
+            self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def _count(self, data: bytes, *, final: bool) -> None:
+        try:
+            if self.encoding == "latin-1":
+                text = ""
+                broken = _has_controls(data)
+            else:
+                text = self._decoder.decode(data, final)
+                broken = "\0" in text
+        except UnicodeDecodeError:
+            self._contradicted(data)
+            return
+        if broken:
+            self.encoding = ""
+        elif self.encoding in ("utf-16-le", "utf-16-be"):
+            self._count_ends(text, "\n", "\r\n", "\r")
+        else:
+            self._count_ends(data, b"\n", b"\r\n", b"\r")
+
+    def _contradicted(self, data: bytes) -> None:
+        text = self.encoding in ("utf-8", "utf-8-sig") and not _has_controls(self.head)
+        self._decide("latin-1" if text else "")
+        if text:
+            self._count(data, final=True)
+
+    def _count_ends(self, piece: Any, newline: Any, crlf: Any, cr: Any) -> None:
+        if not piece:
+            return
+        self.newlines += piece.count(newline)
+        self._crlf += piece.count(crlf)
+        if self._last == cr and piece[:1] == newline:
+            self._crlf += 1
+        self._last = piece[-1:]
+
+    @property
+    def final_newline(self) -> bool:
+        """Whether the last line has an end."""
+        return self._last in ("\n", b"\n")
+
+    @property
+    def total(self) -> int:
+        """How many lines there are."""
+        return self.newlines + bool(self.size and not self.final_newline)
+
+    @property
+    def newline(self) -> str:
+        """How lines end."""
+        if not self.newlines:
+            return ""
+        if not self._crlf:
+            return "\n"
+        return "\r\n" if self._crlf == self.newlines else "mixed"
+
+    def mark_before(self, line: int) -> Tuple[int, int]:
+        """Return the last mark that stands before the begin of a line, from 0."""
+        from bisect import bisect_left
+
+        return self.marks[max(0, bisect_left(self.marks, (line, 0)) - 1)]
+
+
+#: Bytes of a file that are looked at in one step; even, for UTF-16.
+_STRIDE = 1 << 19
+_LARGEST_IMAGE = 5 << 20
+#: Characters of the lines of one page.
+_LARGEST_PAGE = 4 << 20
+
+_MAGIC = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (0, b"BM", "image/bmp"),
+    (0, b"II*\0", "image/tiff"),
+    (0, b"MM\0*", "image/tiff"),
+    (0, b"\0\0\1\0", "image/vnd.microsoft.icon"),
+    (0, b"%PDF-", "application/pdf"),
+    (0, b"PK\3\4", "application/zip"),
+    (0, b"PK\5\6", "application/zip"),
+    (0, b"\x7fELF", "application/x-elf"),
+    (0, b"\x1f\x8b", "application/gzip"),
+    (0, b"BZh", "application/x-bzip2"),
+    (0, b"\xfd7zXZ\0", "application/x-xz"),
+    (0, b"\x28\xb5\x2f\xfd", "application/zstd"),
+    (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (257, b"ustar", "application/x-tar"),
+    (0, b"SQLite format 3\0", "application/vnd.sqlite3"),
+    (0, b"\0asm", "application/wasm"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"OggS", "audio/ogg"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"fLaC", "audio/flac"),
+    (8, b"WAVE", "audio/wav"),
+)
+#: These may consist of plain letters, and yet are no text.
+_NEVER_TEXT = ("application/pdf", "image/gif")
+
+
+def media_type_of(head: bytes, text: bool) -> str:
+    """Return what a file's first bytes say that it is."""
+    for at, magic, name in _MAGIC:
+        if head.startswith(magic, at) and (not text or name in _NEVER_TEXT):
+            return name
+    return "text/plain" if text else "application/octet-stream"
+
+
+def read_lines(fields: Dict[str, Any]) -> Any:
+    """Yield lines of a file, joined by LF, or an image's bytes."""
+    fd, found = _open_regular(fields["path"])
+    try:
+        survey = Survey()
+        content: Optional[bytes] = yield from _surveyed(fd, found.st_size, survey)
+        media = media_type_of(survey.head, bool(survey.encoding) or not survey.size)
+        lines: List[str] = []
+        clipped: List[int] = []
+        first = _first(fields["start"], survey.total)
+        if media.startswith("text/") and survey.size:
+            lines = yield from _page(fd, content, survey, first, fields, clipped)
+    finally:
+        os.close(fd)
+    image = media.startswith("image/") and content is not None
+    shown = content if image else "\n".join(lines).encode("utf-8", "replace")
+    for at in range(0, len(shown or b""), PIECE):
+        yield shown[at : at + PIECE]
+    entry = pack_entry(fields["path"], found, b"", survey.digest.digest())
+    text = media.startswith("text/")
+    return {
+        "entry": entry,
+        "first": first + 1,
+        "total": survey.total if text else 0,
+        "count": len(lines),
+        "clipped": clipped,
+        "encoding": (survey.encoding if survey.size else "utf-8") if text else "",
+        "newline": survey.newline if text else "",
+        "final_newline": text and survey.final_newline,
+        "media_type": media,
+        "image": image,
+    }
+
+
+def _first(start: int, total: int) -> int:
+    return start - 1 if start > 0 else max(0, total + start)
+
+
+def _surveyed(fd: int, size: int, survey: Survey) -> Any:
+    """Look at a whole file; returns its content if it is small."""
+    pieces: Optional[List[bytes]] = []
+    # What grows while it is read is read up to where it was. In /proc a file of
+    # size 0 has content.
+    while not size or survey.size < size:
+        room = min(_STRIDE, size - survey.size) if size else _STRIDE
+        data = os.pread(fd, room, survey.size)
+        if not data:
+            break
+        survey.add(data)
+        if pieces is not None and survey.size <= _LARGEST_IMAGE:
+            pieces.append(data)
+        else:
+            pieces = None
+        yield None
+    survey.end()
+    return None if pieces is None else b"".join(pieces)
+
+
+def _page(
+    fd: int,
+    content: Optional[bytes],
+    survey: Survey,
+    first: int,
+    fields: Dict[str, Any],
+    clipped: List[int],
+) -> Any:
+    """Return the lines from `first` on; only these are kept in memory."""
+    page = Page(survey, first, fields["count"], fields["width"])
+    page.number, at = survey.mark_before(first)
+    page.begin(at)
+    while at < survey.size and not page.full:
+        end = min(at + _STRIDE, survey.size)
+        data = os.pread(fd, end - at, at) if content is None else content[at:end]
+        if not data:
+            break
+        at += len(data)
+        page.add(data)
+        yield None
+    page.end()
+    clipped.extend(page.clipped)
+    return page.lines
+
+
+class Page:
+    """Takes a file's bytes from a mark on, and keeps some of its lines."""
+
+    def __init__(self, survey: Survey, first: int, count: int, width: int) -> None:
+        self.lines: List[str] = []
+        self.clipped: List[int] = []
+        self.number = 0
+        self._survey = survey
+        self._first = first
+        self._count = count
+        self._width = width
+        self._room = _LARGEST_PAGE
+        self._carry = ""
+        self._decoder: Any = None
+
+    def begin(self, at: int) -> None:
+        """Say where in the file the bytes begin."""
+        import codecs
+
+        encoding = self._survey.encoding or "utf-8"
+        if encoding == "utf-8-sig" and at:
+            encoding = "utf-8"
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    @property
+    def full(self) -> bool:
+        """Whether no more lines are wanted."""
+        return len(self.lines) >= self._count or self._room <= 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        pieces = self._decoder.decode(data).split("\n")
+        for piece in pieces[:-1]:
+            if self.full:
+                return
+            self._ended(self._carry + piece)
+            self._carry = ""
+        # One character more than the width and CR show that a line is too long.
+        self._carry = (self._carry + pieces[-1])[: self._width + 2]
+
+    def end(self) -> None:
+        """Take the line that has no end, if there is one."""
+        if not self.full and self.number < self._survey.total:
+            self._keep(self._carry + self._decoder.decode(b"", True))
+
+    def _ended(self, line: str) -> None:
+        self._keep(line[:-1] if line.endswith("\r") else line)
+
+    def _keep(self, line: str) -> None:
+        if self.number >= self._first:
+            if self.number == 0 and line.startswith("\ufeff"):
+                line = line[1:]
+            if len(line) > self._width:
+                self.clipped.append(self.number + 1)
+                line = line[: self._width]
+            self.lines.append(line)
+            self._room -= len(line) + 1
+        self.number += 1
+
+
+# -- files: writing ------------------------------------------------------------------
+
+
 class Draft:
     """A file's next content, nameless until it replaces the old one."""
 
@@ -1973,28 +2603,30 @@ def _stamp(found: os.stat_result) -> Tuple[int, int, int, int]:
 
 #: The largest file that is edited in memory.
 _LARGEST_EDIT = 64 << 20
+#: The largest text of which a difference is made.
+_LARGEST_COMPARED = 4 << 20
+_LARGEST_DIFF = 64 << 10
 
 
-def edit_file(path: bytes, pieces: List[Any], if_match: Optional[str]) -> Any:
-    """Replace pieces of a file, all or none."""
-    target = os.path.realpath(path)
-    if if_match is not None:
-        for _ in compare(target, if_match):
-            yield None
-    fd, before = _open_regular(target)
+def _whole(path: bytes) -> Tuple[bytes, os.stat_result]:
+    """Return a regular file's content, and what it was then."""
+    fd, found = _open_regular(path)
     try:
-        if before.st_size > _LARGEST_EDIT:
+        if found.st_size > _LARGEST_EDIT:
             raise Refused("invalid", "the file is too large to edit")
-        content = b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
+        return b"".join(iter(lambda: os.read(fd, 1 << 20), b"")), found
     finally:
         os.close(fd)
-    count = 0
-    for number, (old, new, every) in enumerate(pieces, 1):
-        found = content.count(old)
-        if found == 0 or (found > 1 and not every):
-            raise Refused("mismatch", "%d %d" % (number, found))
-        content = content.replace(old, new)
-        count += found
+
+
+def edit_file(fields: Dict[str, Any]) -> Any:
+    """Replace pieces of a file, all or none."""
+    target = os.path.realpath(fields["path"])
+    if fields["if_match"] is not None:
+        for _ in compare(target, fields["if_match"]):
+            yield None
+    content, before = _whole(target)
+    content, told = edited(content, fields["pieces"], fields.get("text", False))
     draft = Draft(target, parents=False)
     try:
         draft.write(content)
@@ -2006,49 +2638,737 @@ def edit_file(path: bytes, pieces: List[Any], if_match: Optional[str]) -> Any:
         raise
     digest = _sha256()
     digest.update(content)
-    return {"entry": pack_entry(path, after, b"", digest.digest()), "count": count}
+    told["entry"] = pack_entry(fields["path"], after, b"", digest.digest())
+    return told
 
 
-def scan_tree(fields: Dict[str, Any]) -> Any:
+def edited(
+    content: bytes, pieces: List[Any], as_text: bool
+) -> Tuple[bytes, Dict[str, Any]]:
+    """Return a file's content with pieces of it replaced, and what changed."""
+    found = decoded(content) if as_text else None
+    # Every byte is a character of Latin-1, so that bytes can be edited as text.
+    before, codec = found or (content.decode("latin-1"), "latin-1")
+    after, count = before, 0
+    for number, (old, new, every) in enumerate(pieces, 1):
+        wanted, given = (
+            _text_of(raw) if found else raw.decode("latin-1") for raw in (old, new)
+        )
+        after, more = _replaced(after, wanted, given, every, number, found is not None)
+        count += more
+    diff, line = "", 0
+    if found:
+        diff, line = difference(before.lstrip("\ufeff"), after.lstrip("\ufeff"), count)
+    try:
+        result = after.encode(codec)
+    except UnicodeEncodeError as error:
+        lacking = after[error.start : error.start + 1]
+        raise Refused("invalid", "%s lacks the character %r" % (codec, lacking))
+    return result, {"count": count, "diff": diff, "line": line}
+
+
+def _text_of(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Refused("invalid", "a text to replace is not UTF-8") from None
+
+
+def _replaced(
+    text: str, old: str, new: str, every: bool, number: int, lines: bool
+) -> Tuple[str, int]:
+    crlf = text.count("\r\n") if lines else 0
+    if crlf and crlf == text.count("\n"):
+        old, new = (
+            each.replace("\r\n", "\n").replace("\n", "\r\n") for each in (old, new)
+        )
+    found = text.count(old)
+    if found == 0 and crlf and "\n" in old:
+        return _replaced_across(text, old, new, every, number)
+    if found == 0 or (found > 1 and not every):
+        _refuse_match(text, old, number, found, lines)
+    return text.replace(old, new), found
+
+
+def _replaced_across(
+    text: str, old: str, new: str, every: bool, number: int
+) -> Tuple[str, int]:
+    """Replace where some lines end with LF and others with CRLF."""
+    import re
+
+    parts = old.replace("\r\n", "\n").split("\n")
+    expression = re.compile("\r?\n".join(map(re.escape, parts)))
+    places = [match.start() for match in expression.finditer(text)]
+    if not places or (len(places) > 1 and not every):
+        _refuse_match(text, old, number, len(places), True)
+    plain = new.replace("\r\n", "\n")
+    marked = plain.replace("\n", "\r\n")
+    return expression.sub(
+        lambda match: marked if "\r\n" in match.group() else plain, text
+    ), len(places)
+
+
+def _refuse_match(text: str, old: str, number: int, found: int, lines: bool) -> None:
+    detail = ""
+    if lines:
+        detail = _where(text, old) if found else _closest(text, old.split("\n"))
+    raise Refused("mismatch", ("%d %d\n%s" % (number, found, detail)).rstrip("\n"))
+
+
+def _where(text: str, old: str) -> str:
+    """Name the lines where a text stands, up to ten."""
+    numbers: List[str] = []
+    line, at = 1, 0
+    place = text.find(old)
+    while place >= 0 and len(numbers) < 10:
+        line += text.count("\n", at, place)
+        at = place
+        numbers.append(str(line))
+        place = text.find(old, place + len(old))
+    more = ", ..." if place >= 0 else ""
+    return " (lines %s%s)" % (", ".join(numbers), more) if numbers else ""
+
+
+#: Lines of a file, lines of a text, and characters of a line that are compared.
+_COMPARED_LINES, _COMPARED_HEIGHT, _COMPARED_WIDTH = 20_000, 40, 300
+_SHOWN_LINES, _SHOWN_WIDTH = 12, 200
+
+
+def _closest(text: str, wanted: List[str]) -> str:
+    """Show the lines of a text that are most like those that were wanted."""
+    import difflib
+
+    while len(wanted) > 1 and not wanted[0].strip():
+        wanted = wanted[1:]
+    wanted = [line.strip()[:_COMPARED_WIDTH] for line in wanted[:_COMPARED_HEIGHT]]
+    lines = text.split("\n", _COMPARED_LINES)[:_COMPARED_LINES]
+    anchor = max(range(len(wanted)), key=lambda index: len(wanted[index]))
+    starts = [place - anchor for place in _alike(lines, wanted[anchor])]
+
+    def likeness(start: int) -> float:
+        window = lines[max(0, start) : start + len(wanted)]
+        there = "\n".join(line.strip()[:_COMPARED_WIDTH] for line in window)
+        return difflib.SequenceMatcher(None, there, "\n".join(wanted), False).ratio()
+
+    best = max(starts, key=likeness, default=None)
+    if best is None or likeness(best) < 0.4:
+        return "Nothing in the file is like it."
+    first = max(0, best)
+    shown = lines[first : best + len(wanted)]
+    same = [line.strip()[:_COMPARED_WIDTH] for line in shown] == wanted
+    why = " (it differs in white space alone)" if same else ""
+    numbered = [
+        "%6d\t%s" % (number, line.rstrip("\r")[:_SHOWN_WIDTH])
+        for number, line in enumerate(shown[:_SHOWN_LINES], first + 1)
+    ]
+    return "The closest lines are%s:\n%s" % (why, "\n".join(numbered))
+
+
+def _alike(lines: List[str], wanted: str) -> List[int]:
+    """Return the numbers of the few lines that share most words with another."""
+    import heapq
+    import re
+
+    words = set(re.findall(r"\w+|[^\w\s]", wanted))
+    if not words:
+        return []
+    scores: List[Tuple[float, int]] = []
+    for number, line in enumerate(lines):
+        there = set(re.findall(r"\w+|[^\w\s]", line[:_COMPARED_WIDTH]))
+        common = len(words & there)
+        if common:
+            scores.append((common / len(words | there), -number))
+    return [-number for _, number in heapq.nlargest(3, scores)]
+
+
+def difference(before: str, after: str, replaced: int) -> Tuple[str, int]:
+    """Return the hunks of a unified diff, and the first line that changed."""
+    if before == after or max(len(before), len(after)) > _LARGEST_COMPARED:
+        return "", _first_change(before, after)
+    old, new = before.split("\n"), after.split("\n")
+    top = 0
+    while top < min(len(old), len(new)) and old[top] == new[top]:
+        top += 1
+    end = 0
+    while end < min(len(old), len(new)) - top and old[-1 - end] == new[-1 - end]:
+        end += 1
+    span = (top, len(old) - end, top, len(new) - end)
+    changes = list(_changes(old, new, span, replaced))
+    out: List[str] = []
+    room = _LARGEST_DIFF
+    for line in _hunks(old, new, changes):
+        room -= len(line) + 1
+        if room < 0:
+            out.append("[... the rest of the difference is left out ...]\n")
+            break
+        out.append(line)
+    return "".join(out), top + 1
+
+
+def _first_change(before: str, after: str) -> int:
+    if before == after:
+        return 0
+    # Bisect: comparing character by character would take seconds.
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before[low:middle] == after[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return before.count("\n", 0, low) + 1
+
+
+def _changes(
+    old: List[str], new: List[str], span: Tuple[int, int, int, int], replaced: int
+) -> Iterator[Tuple[int, int, int, int]]:
+    """Yield what differs within a span, as ranges of old and of new lines."""
+    top, old_end, _, new_end = span
+    if replaced == 1:
+        yield span
+    elif old_end == new_end:
+        for at in range(top, old_end):
+            if old[at] != new[at]:
+                yield (at, at + 1, at, at + 1)
+    elif max(old_end, new_end) - top > 2000:
+        yield span
+    else:
+        import difflib
+
+        matcher = difflib.SequenceMatcher(None, old[top:old_end], new[top:new_end])
+        for tag, a, b, c, d in matcher.get_opcodes():
+            if tag != "equal":
+                yield (top + a, top + b, top + c, top + d)
+
+
+def _hunks(
+    old: List[str], new: List[str], changes: List[Tuple[int, int, int, int]]
+) -> Iterator[str]:
+    """Yield the lines of a unified diff with three lines of context."""
+    groups: List[List[Tuple[int, int, int, int]]] = []
+    for change in changes:
+        if groups and change[0] - groups[-1][-1][1] <= 6:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    # What stands after the last newline is no line.
+    old_count, new_count = (len(lines) - (not lines[-1]) for lines in (old, new))
+    for group in groups:
+        first = max(0, group[0][0] - 3)
+        last = min(old_count, group[-1][1] + 3)
+        shift = group[0][2] - group[0][0]
+        new_last = min(new_count, group[-1][3] + last - group[-1][1])
+        yield "@@ -%s +%s @@\n" % (
+            _extent(first, last),
+            _extent(first + shift, max(new_last, first + shift)),
+        )
+        at = first
+        for a, b, c, d in group:
+            yield from _signed(" ", old, at, a)
+            yield from _signed("-", old, a, b)
+            yield from _signed("+", new, c, d)
+            at = b
+        yield from _signed(" ", old, at, last)
+
+
+def _extent(first: int, last: int) -> str:
+    count = max(0, last - first)
+    return "%d,%d" % (first + 1 if count else first, count)
+
+
+def _signed(sign: str, lines: List[str], first: int, last: int) -> Iterator[str]:
+    for at in range(first, last):
+        final = at == len(lines) - 1
+        if final and not lines[at]:
+            return
+        yield sign + lines[at] + "\n"
+        if final:
+            yield "\\ No newline at end of file\n"
+
+
+# -- patches -------------------------------------------------------------------------
+
+#: How far a hunk with a line number may have moved.
+_FARTHEST = 500
+#: Bytes of the files of one patch together.
+_LARGEST_PATCHED = 256 << 20
+
+
+def apply_hunks(text: str, hunks: List[Dict[str, Any]]) -> str:
+    """Return a text with hunks applied; what they do not name stays as it is."""
+    mark, text = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
+    lines = text.split("\n")
+    ended = not lines[-1]
+    if ended:
+        lines.pop()
+    crlf = bool(lines) and 2 * text.count("\r\n") > text.count("\n")
+    out: List[str] = []
+    at = drift = 0
+    for number, hunk in enumerate(hunks, 1):
+        body = [(line[:1], line[1:]) for line in hunk["body"].split("\n")]
+        wanted = [line for sign, line in body if sign != "+"]
+        place = _place(lines, wanted, at, hunk, drift)
+        if place is None:
+            _refuse_hunk(lines, wanted, number, hunk)
+        if hunk["line"] is not None:
+            drift = place - _expected(hunk, wanted)
+        out.extend(lines[at:place])
+        # A patch whose lines have no CR is made for any line ends.
+        end = "\r" if crlf and not any(line.endswith("\r") for line in wanted) else ""
+        at = place
+        for sign, line in body:
+            if sign == "+":
+                out.append(line + end)
+                continue
+            if sign == " ":
+                out.append(lines[at])
+            at += 1
+        if at == len(lines) and hunk["newline"] is not None:
+            ended = hunk["newline"]
+    out.extend(lines[at:])
+    return mark + "\n".join(out) + ("\n" if ended and out else "")
+
+
+def _expected(hunk: Dict[str, Any], wanted: List[str]) -> int:
+    # A hunk without old lines names the line after which it inserts.
+    return max(0, hunk["line"] - bool(wanted))
+
+
+def _place(
+    lines: List[str], wanted: List[str], at: int, hunk: Dict[str, Any], drift: int
+) -> Any:
+    """Return where a hunk's old lines stand, from `at` on; None if nowhere."""
+    for anchor in hunk["anchors"]:
+        found = _find_anchor(lines, anchor, at)
+        if found is None:
+            raise Refused("hunk", "there is no line %r%s" % (anchor, _after(at)))
+        at = found + 1
+    last = len(lines) - len(wanted)
+    if hunk["at_end"] and wanted:
+        return last if last >= at and _stands(lines, wanted, last) else None
+    if hunk["line"] is None:
+        if not wanted:
+            return at if hunk["anchors"] else len(lines)
+        return _nearest(lines, wanted, range(at, last + 1))
+    expected = _expected(hunk, wanted) + drift
+    if not wanted:
+        return min(max(at, expected), len(lines))
+    around = sorted(
+        range(max(at, expected - _FARTHEST), min(last, expected + _FARTHEST) + 1),
+        key=lambda place: abs(place - expected),
+    )
+    return _nearest(lines, wanted, around)
+
+
+def _nearest(lines: List[str], wanted: List[str], places: Any) -> Optional[int]:
+    return next((each for each in places if _stands(lines, wanted, each)), None)
+
+
+def _stands(lines: List[str], wanted: List[str], place: int) -> bool:
+    return all(
+        lines[at] == line or lines[at] == line + "\r"
+        for at, line in enumerate(wanted, place)
+    )
+
+
+def _find_anchor(lines: List[str], anchor: str, at: int) -> Optional[int]:
+    for strict in (True, False):
+        for number in range(at, len(lines)):
+            line = lines[number].rstrip("\r")
+            if line == anchor or (not strict and line.strip() == anchor.strip()):
+                return number
+    return None
+
+
+def _after(at: int) -> str:
+    return " after line %d" % at if at else ""
+
+
+def _refuse_hunk(
+    lines: List[str], wanted: List[str], number: int, hunk: Dict[str, Any]
+) -> None:
+    end = " at the end" if hunk["at_end"] else ""
+    raise Refused(
+        "hunk",
+        "the old lines of hunk %d are not there%s; they must match exactly. %s"
+        % (number, end, _closest("\n".join(lines), wanted)),
+    )
+
+
+class Held:
+    """What a file holds while a patch goes over it; None once it is gone."""
+
+    def __init__(
+        self, path: bytes, content: Optional[bytes], found: Optional[os.stat_result]
+    ) -> None:
+        self.path = path
+        self.content = content
+        self.found = found
+        self.mode = 0o644 if found is None else found.st_mode & 0o777
+        #: The name under which it is told of.
+        self.shown = path
+
+    @property
+    def taken(self) -> bool:
+        """Whether there is something: a file, or a link that leads nowhere."""
+        missing = self.content is None and self.found is None
+        return os.path.lexists(self.path) if missing else self.content is not None
+
+
+def patch_files(changes: List[Dict[str, Any]]) -> Any:
+    """Change files, all or none: read and match, then write, then rename."""
+    held: Dict[bytes, Held] = {}
+    for change in changes:
+        try:
+            _patch_one(held, change)
+        except (OSError, Refused) as error:
+            raise _about(error, change["path"])
+        if sum(len(each.content or b"") for each in held.values()) > _LARGEST_PATCHED:
+            raise Refused("invalid", "the files of the patch are too large together")
+        yield None
+    written = [each for each in held.values() if each.content is not None]
+    gone = [each for each in held.values() if each.content is None and each.found]
+    swap = Swap()
+    try:
+        entries = swap.perform(written, gone)
+    except BaseException:
+        swap.undo()
+        raise
+    swap.settle()
+    return {"entries": b"".join(entries), "removed": [each.shown for each in gone]}
+
+
+def _about(error: Any, path: bytes) -> BaseException:
+    error.path = path
+    return error  # type: ignore[no-any-return]
+
+
+def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
+    adds = change["kind"] == "add"
+    moves = change["target"] is not None and change["target"] != change["path"]
+    stays = change["kind"] == "update" and not moves
+    source = _held(held, change["path"], follow=stays)
+    if adds and source.taken:
+        raise Refused("exists")
+    if not adds and source.content is None:
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+    content = b"" if adds else source.content or b""
+    if change["hunks"]:
+        content = _patched(content, change["hunks"])
+    if change["kind"] == "delete":
+        if change["hunks"] and content:
+            raise Refused("hunk", "the file holds more than the patch removes")
+        source.content = None
+        return
+    target = source
+    if moves:
+        target = _held(held, change["target"], follow=False)
+        if target.taken:
+            raise _about(Refused("exists"), change["target"])
+        target.mode, source.content = source.mode, None
+    target.content = content
+    if change["mode"] is not None:
+        target.mode = change["mode"]
+
+
+def _held(held: Dict[bytes, Held], shown: bytes, *, follow: bool) -> Held:
+    """Return what stands at a path, as the changes before it left that."""
+    path = os.path.realpath(shown) if follow else _real_folder(shown)
+    if path not in held:
+        try:
+            held[path] = Held(path, *_whole(path))
+        except FileNotFoundError:
+            held[path] = Held(path, None, None)
+    held[path].shown = shown
+    return held[path]
+
+
+def _real_folder(path: bytes) -> bytes:
+    """Return a path with every link resolved but the last name's."""
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+def _patched(content: bytes, hunks: List[Dict[str, Any]]) -> bytes:
+    found = decoded(content)
+    if found is None:
+        raise Refused("hunk", "the file is no text")
+    text, codec = found
+    try:
+        return apply_hunks(text, hunks).encode(codec)
+    except UnicodeEncodeError as error:
+        raise Refused("invalid", "%s lacks a character: %s" % (codec, error.reason))
+
+
+class Swap:
+    """Puts files in place and takes others away, and can put all back."""
+
+    def __init__(self) -> None:
+        self._drafts: List[Draft] = []
+        self._folders: List[bytes] = []
+        self._saved: List[Tuple[bytes, Optional[bytes]]] = []
+
+    def perform(self, written: List[Held], gone: List[Held]) -> List[bytes]:
+        """Write everything beside its place, then put it there."""
+        drafts = [(self._draft(each), each) for each in written]
+        for each in written + gone:
+            self._check(each)
+        entries: List[bytes] = []
+        for each in gone:
+            self._save(each.path, move=True)
+        for draft, each in drafts:
+            if each.found is None:
+                self._saved.append((draft.target, None))
+            else:
+                self._save(draft.target, move=False)
+            entries.append(self._entry(each, draft.publish()))
+        return entries
+
+    def _draft(self, held: Held) -> Draft:
+        try:
+            self._note_folders(os.path.dirname(held.path))
+            draft = Draft(held.path, parents=True, mode=held.mode)
+            self._drafts.append(draft)
+            draft.write(held.content or b"")
+        except (OSError, Refused) as error:
+            raise _about(error, held.shown)
+        return draft
+
+    def _note_folders(self, folder: bytes) -> None:
+        missing: List[bytes] = []
+        while not os.path.lexists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        self._folders += reversed(missing)
+
+    def _check(self, held: Held) -> None:
+        """Refuse what is no longer as it was read."""
+        now = _stat_or_none(held.path)
+        was = held.found
+        if (now is None) != (was is None) or (
+            now is not None and was is not None and _stamp(now) != _stamp(was)
+        ):
+            raise _about(Refused("conflict", "it has changed meanwhile"), held.shown)
+
+    def _save(self, path: bytes, *, move: bool) -> None:
+        unique = b".isobox-" + os.urandom(8).hex().encode()
+        name = os.path.join(os.path.dirname(path), unique)
+        try:
+            if move:
+                raise OSError(errno.EXDEV, "not to be linked")
+            os.link(path, name)
+        except OSError:
+            os.rename(path, name)
+        self._saved.append((path, name))
+
+    def _entry(self, held: Held, found: os.stat_result) -> bytes:
+        digest = _sha256()
+        digest.update(held.content or b"")
+        return pack_entry(held.shown, found, b"", digest.digest())
+
+    def undo(self) -> None:
+        """Put back what was there."""
+        for path, name in reversed(self._saved):
+            if name is None:
+                _unlink(path)
+                continue
+            try:
+                os.rename(name, path)
+            except OSError:
+                continue  # what was saved stays under its other name
+            _unlink(name)  # rename leaves both names if they are one file's
+        for draft in self._drafts:
+            draft.discard()
+        for folder in reversed(self._folders):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass
+
+    def settle(self) -> None:
+        """Forget what was there."""
+        for _, name in self._saved:
+            if name is not None:
+                _unlink(name)
+
+
+def _unlink(path: bytes) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def scan_tree(fields: Dict[str, Any], root: bytes) -> Any:
     """Yield packed entries."""
     path: bytes = fields["path"]
     depth: Optional[int] = fields["depth"]
     top = os.stat(path) if fields["follow"] else os.lstat(path)
     if depth == 0:
         yield _entry(path, top, fields)
-        return {"truncated": False}
+        return {"truncated": False, "total": 1}
     if not stat.S_ISDIR(top.st_mode):
         raise Refused("not_directory")
-    return (yield from _scan(path, depth, fields))
+    found = _scanned(path, depth, fields, root)
+    if fields.get("newest", False):
+        return (yield from _newest(found, fields))
+    return (yield from _in_order(found, fields))
 
 
-def _scan(top: bytes, depth: Optional[int], fields: Dict[str, Any]) -> Any:
-    matches = _matcher(fields.get("pattern"))
-    left: int = fields["limit"]
+def _scanned(
+    top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
+) -> Iterator[Any]:
+    """Yield the entries that were asked for, in path order."""
+    pattern: Optional[str] = fields.get("pattern")
+    matches = _matcher(pattern)
     base = len(top.rstrip(b"/")) + 1
+    walk = Walk(top, ignored=fields.get("ignored", True), root=root)
+    walk.depth = depth
+    if pattern is not None:
+        walk.narrow(pattern)
+    files_only = fields.get("files_only", False)
+    for item in walk.entries():
+        if files_only and not (item.is_symlink() or item.is_file()):
+            continue
+        if matches is None or matches(os.fsdecode(item.path[base:])):
+            yield item
+
+
+def _in_order(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
+    first: int = fields.get("offset", 0)
+    last: int = first + fields["limit"]
     batch: List[bytes] = []
-    size = 0
-    todo: List[Tuple[bytes, int]] = [(top, 1)]
-    while todo:
-        folder, level = todo.pop()
-        for path, found in _children(folder, top):
-            if stat.S_ISDIR(found.st_mode) and (depth is None or level < depth):
-                todo.append((path, level + 1))
-            if matches is not None and not matches(os.fsdecode(path[base:])):
+    size = count = 0
+    for item in found:
+        if count == last:
+            yield b"".join(batch)
+            return {"truncated": True, "total": None}
+        count += 1
+        if count > first:
+            packed = _entry_of(item, fields)
+            if packed is None:
+                count -= 1
                 continue
-            if not left:
-                yield b"".join(batch)
-                return {"truncated": True}
-            left -= 1
-            batch.append(_entry(path, found, fields))
-            size += len(batch[-1])
-            if size > _BATCH:
-                yield b"".join(batch)
-                batch, size = [], 0
-        if not batch or len(todo) % 64 == 0:
+            batch.append(packed)
+            size += len(packed)
+        if size > _BATCH:
+            yield b"".join(batch)
+            batch, size = [], 0
+        elif count % 256 == 0:
             yield None
     yield b"".join(batch)
-    return {"truncated": False}
+    return {"truncated": False, "total": count}
+
+
+def _newest(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
+    import heapq
+
+    first: int = fields.get("offset", 0)
+    last: int = first + fields["limit"]
+    total = 0
+
+    def dated() -> Iterator[Tuple[int, int, bytes, os.stat_result]]:
+        nonlocal total
+        for item in found:
+            try:
+                status = item.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            total += 1
+            yield -status.st_mtime_ns, total, item.path, status
+
+    chosen = heapq.nsmallest(last, dated())[first:]
+    for at in range(0, len(chosen), 64):
+        yield b"".join(
+            _entry(path, status, fields) for _, _, path, status in chosen[at : at + 64]
+        )
+    return {"truncated": total > last, "total": total}
+
+
+class Walk:
+    """Goes through a tree in path order; links are told, never followed."""
+
+    def __init__(
+        self, top: bytes, *, ignored: bool, root: bytes, hidden: bool = True
+    ) -> None:
+        self.depth: Optional[int] = None
+        self._top = top
+        self._hidden = hidden
+        self._literal: List[bytes] = []
+        # Rules are about real paths; entries are told as they were asked for.
+        real = os.path.realpath(top)
+        self._scope = None if ignored else scope_above(real, root)
+        self._real = real.rstrip(b"/")
+        self._asked = len(top.rstrip(b"/"))
+
+    def narrow(self, pattern: str) -> None:
+        """Leave out directories in which no name can match."""
+        parts = pattern.split("/")
+        for part in parts[:-1]:
+            if any(char in part for char in "*?[{\\"):
+                break
+            self._literal.append(os.fsencode(part))
+        if "**" not in pattern and "{" not in pattern:
+            deepest = len(parts)
+            self.depth = deepest if self.depth is None else min(self.depth, deepest)
+
+    def entries(self) -> Iterator[Any]:
+        """Yield what is below the top."""
+        todo = self._items(self._top, 1, self._scope)
+        while todo:
+            item, level, scope, enter = todo.pop()
+            if enter:
+                todo.extend(self._items(item.path, level, scope))
+            else:
+                yield item
+
+    def _items(self, folder: bytes, level: int, scope: Optional[Scope]) -> List[Any]:
+        """Return a directory's names, last first, and which are to be entered."""
+        try:
+            with os.scandir(folder) as names:
+                found = list(names)
+        except OSError:
+            if folder == self._top:
+                raise
+            return []  # one directory that cannot be read never loses the others
+        if scope is not None:
+            scope = self._scope_in(folder, found, scope)
+        deeper = self.depth is None or level < self.depth
+        items: List[Tuple[bytes, Any]] = []
+        for item in found:
+            name = item.name
+            if not self._hidden and name.startswith(b"."):
+                continue
+            is_folder = item.is_dir(follow_symlinks=False)
+            if scope is not None and scope.ignores(self._really(item.path), is_folder):
+                continue
+            items.append((name, (item, level, scope, False)))
+            if is_folder and deeper and self._leads_on(name, level):
+                items.append((name + b"/", (item, level + 1, scope, True)))
+        items.sort(key=_first_of, reverse=True)
+        return [each for _, each in items]
+
+    def _scope_in(self, folder: bytes, found: List[Any], scope: Scope) -> Scope:
+        names = {item.name for item in found}
+        return scope_in(self._really(folder), names, scope) or scope
+
+    def _really(self, path: bytes) -> bytes:
+        return self._real + path[self._asked :]
+
+    def _leads_on(self, name: bytes, level: int) -> bool:
+        return level > len(self._literal) or self._literal[level - 1] == name
+
+
+def _first_of(pair: Tuple[bytes, Any]) -> bytes:
+    return pair[0]
+
+
+def _entry_of(item: Any, fields: Dict[str, Any]) -> Optional[bytes]:
+    try:
+        return _entry(item.path, item.stat(follow_symlinks=False), fields)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused("storage", "", error.errno or 0)
 
 
 def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
@@ -2060,21 +3380,6 @@ def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
         return re.compile(translate_glob(pattern)).match
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
-
-
-def _children(folder: bytes, top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
-    try:
-        names = os.scandir(folder)
-    except OSError:
-        if folder == top:
-            raise
-        return  # one directory that cannot be read never loses the others
-    with names:
-        for item in names:
-            try:
-                yield item.path, item.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
 
 
 def _entry(path: bytes, found: os.stat_result, fields: Dict[str, Any]) -> bytes:
@@ -2220,8 +3525,10 @@ class Worker(Job):
         answer_reader, answer_writer = os.pipe()
         self._pid = guest.fork()
         if self._pid == 0:
+            _lead_group(0)
             guest.forget_all({input_reader, output_writer, answer_writer})
             _work(work, input_reader, output_writer, answer_writer)
+        _lead_group(self._pid)
         for fd in (input_reader, output_writer, answer_writer):
             os.close(fd)
         if takes:
@@ -2261,7 +3568,7 @@ class Worker(Job):
     def _kill(self) -> None:
         # Once it has answered it may be gone, and its number another's.
         if not self._answered_all:
-            _send_signal(self._pid, _signal.SIGKILL)
+            _kill_group(self._pid)
 
     def _answered(self, _events: int) -> None:
         data = os.read(self._answer, PIECE)
@@ -2282,9 +3589,8 @@ class Worker(Job):
         else:
             answer = decode(self._raw)
             if "code" in answer:
-                self.fail(
-                    Refused(answer["code"], answer["message"], answer.get("errno", 0))
-                )
+                refused = Refused(answer["code"], answer["message"], answer["errno"])
+                self.fail(refused)
             else:
                 self.finish(answer)
 
@@ -2294,6 +3600,22 @@ class Worker(Job):
         os.close(self._answer)
         if self._sink is not None:
             self._sink.close()
+
+
+def _lead_group(pid: int) -> None:
+    """Make a process lead a group; parent and child both ask, for the first."""
+    try:
+        os.setpgid(pid, pid)
+    except OSError:
+        pass  # it has ended
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a worker and the program that it may have started."""
+    try:
+        os.killpg(pid, _signal.SIGKILL)
+    except OSError:
+        _send_signal(pid, _signal.SIGKILL)
 
 
 def _work(
@@ -2318,39 +3640,249 @@ def _work(
 MATCH = struct.Struct(">IIIHH")
 _LONGEST_LINE = 16384
 _LARGEST_SEARCHED = 64 << 20
-_CONTEXT = 20
+_CONTEXT = 100
+#: Bytes of matches after which a search ends, its limit or not.
+_LARGEST_FOUND = 32 << 20
+#: A tree with so many files is worth a program of its own.
+_WORTH_RIPGREP = 256
 
 
-def search_tree(fields: Dict[str, Any], writer: int) -> Dict[str, Any]:
+def search_tree(
+    fields: Dict[str, Any], writer: int, root: bytes, path: bytes
+) -> Dict[str, Any]:
     """Write packed matches, in path order."""
+    search = Search(fields, writer)
+    files = Files(fields, root)
+    candidates = files.whole()
+    ripgrep = Ripgrep.for_search(fields, files, path, root)
+    matching = ripgrep.matching(candidates) if ripgrep is not None else None
+    if matching is not None:
+        found, search.skipped = matching
+        search.files = len(files.found) - len(search.skipped)
+        candidates = (each for each in files.found if each in found)
+    elif ripgrep is not None:
+        candidates = iter(files.found)
+    for file in candidates:
+        if not search.look(file, counts=matching is None):
+            break
+    return search.result()
+
+
+class Files:
+    """The files that a search is about, in path order."""
+
+    def __init__(self, fields: Dict[str, Any], root: bytes) -> None:
+        self.top: bytes = fields["path"]
+        self.folder = stat.S_ISDIR(os.stat(self.top).st_mode)
+        self.found: List[bytes] = []
+        self._base = len(self.top.rstrip(b"/")) + 1
+        self._matches = _matcher(fields.get("glob"))
+        self._types = _matcher_of_names(fields.get("types"))
+        self._walk: Iterator[Any] = iter(())
+        if self.folder:
+            ignored, hidden = fields.get("ignored", True), fields.get("hidden", True)
+            walk = Walk(self.top, ignored=ignored, root=root, hidden=hidden)
+            if fields.get("glob") is not None:
+                walk.narrow(fields["glob"])
+            self._walk = walk.entries()
+
+    def many(self) -> bool:
+        """Whether there are so many that another way pays; finds the first."""
+        for path in self._more():
+            self.found.append(path)
+            if len(self.found) >= _WORTH_RIPGREP:
+                return True
+        return False
+
+    def whole(self) -> Iterator[bytes]:
+        """Yield them all."""
+        if not self.folder:
+            yield self.top
+            return
+        yield from list(self.found)
+        for path in self._more():
+            self.found.append(path)
+            yield path
+
+    def _more(self) -> Iterator[bytes]:
+        for item in self._walk:
+            if not item.is_file(follow_symlinks=False):
+                continue
+            if self._types is not None and not self._types(os.fsdecode(item.name)):
+                continue
+            path: bytes = item.path
+            if self._matches is None or self._matches(os.fsdecode(path[self._base :])):
+                yield path
+
+
+def _matcher_of_names(globs: Optional[List[str]]) -> Optional[Callable[[str], Any]]:
+    import re
+
+    if globs is None:
+        return None
+    return re.compile("|".join(translate_glob(glob) for glob in globs)).match
+
+
+class Search:
+    """Looks for an expression in one file after another."""
+
+    def __init__(self, fields: Dict[str, Any], writer: int) -> None:
+        self.files = 0
+        self.skipped: List[bytes] = []
+        self._writer = writer
+        self._mode: str = fields.get("mode", "content")
+        self._multiline: bool = fields.get("multiline", False)
+        self._expression = _compiled(fields)
+        #: Whether a match in a line is one in the text, so that only lines with
+        #: a match need be looked at.
+        self._within = _stays_in_line(fields)
+        self._before = min(fields.get("before", 0), _CONTEXT)
+        self._after = min(fields.get("after", 0), _CONTEXT)
+        self._pass: int = fields.get("offset", 0)
+        self._left: int = fields["limit"]
+        self._room = _LARGEST_FOUND
+        self._cut = False
+
+    def result(self) -> Dict[str, Any]:
+        """Return what there is to say at the end."""
+        # So many of the longest still fit a frame.
+        return {
+            "files": self.files,
+            "skipped": self.skipped[:50],
+            "truncated": self._cut,
+        }
+
+    def look(self, path: bytes, *, counts: bool) -> bool:
+        """Search one file; returns whether to go on."""
+        try:
+            text = _searchable(path)
+        except (OSError, Refused):
+            if counts:
+                self.skipped.append(path)
+            return True
+        self.files += counts
+        if text is None:
+            return True
+        if self._mode == "content":
+            return self._tell_lines(path, text)
+        spans = self._spans(text)
+        if self._mode == "files":
+            return next(spans, None) is None or self._tell(path, 0)
+        count = sum(1 for _ in spans)
+        return not count or self._tell(path, count)
+
+    def _tell_lines(self, path: bytes, text: str) -> bool:
+        lines: List[str] = []
+        number = at = 0
+        for first, last in self._spans(text):
+            if not lines:
+                lines = text.split("\n")
+                if not lines[-1]:
+                    del lines[-1]
+            number += text.count("\n", at, first)
+            at = first
+            height = text.count("\n", first, last) + 1
+            before = lines[max(0, number - self._before) : number]
+            after = lines[number + height : number + height + self._after]
+            found = "\n".join(lines[number : number + height])
+            if not self._tell(path, number + 1, found, before + after, len(before)):
+                return False
+        return True
+
+    def _spans(self, text: str) -> Iterator[Tuple[int, int]]:
+        """Yield the begin of each line that matches, and the last match's end."""
+        if self._multiline:
+            return self._across(text)
+        return self._by_search(text) if self._within else self._by_line(text)
+
+    def _by_line(self, text: str) -> Iterator[Tuple[int, int]]:
+        search = self._expression.search
+        at = 0
+        for line in text.split("\n"):
+            if at == len(text) and text:
+                return  # nothing follows the last newline
+            if text and search(line):
+                yield at, at
+            at += len(line) + 1
+
+    def _by_search(self, text: str) -> Iterator[Tuple[int, int]]:
+        search = self._expression.search
+        at, size = 0, len(text)
+        end = size + (not text.endswith("\n"))
+        while at < size:
+            match = search(text, at)
+            if match is None or match.start() >= end:
+                return
+            first = text.rfind("\n", 0, match.start()) + 1
+            yield first, first
+            at = text.find("\n", match.start()) + 1 or size
+
+    def _across(self, text: str) -> Iterator[Tuple[int, int]]:
+        at, size = 0, len(text)
+        end = size + (not text.endswith("\n"))
+        while at < size:
+            match = self._expression.search(text, at)
+            if match is None or match.start() >= end:
+                return
+            first = text.rfind("\n", 0, match.start()) + 1
+            # A match that ends with a newline does not touch the next line.
+            last = max(match.start(), match.end() - 1)
+            yield first, last
+            at = text.find("\n", last) + 1 or size
+
+    def _tell(
+        self,
+        path: bytes,
+        number: int,
+        text: str = "",
+        context: Sequence[str] = (),
+        before: int = 0,
+    ) -> bool:
+        """Write one match, unless it is passed over; returns whether to go on."""
+        if self._pass:
+            self._pass -= 1
+            return True
+        if not self._left or self._room < 0:
+            self._cut = True
+            return False
+        self._left -= 1
+        texts = [_clipped(each) for each in (text, *context)]
+        after = len(context) - before
+        header = MATCH.pack(number, len(path), len(texts[0]), before, after)
+        rest = [len(each).to_bytes(4, "big") + each for each in texts[1:]]
+        packed = b"".join([header, path, texts[0]] + rest)
+        self._room -= len(packed)
+        _write_all(self._writer, packed)
+        return True
+
+
+def _compiled(fields: Dict[str, Any]) -> Any:
     import re
 
     flags = re.IGNORECASE if fields["ignore_case"] else 0
     text = fields["pattern"]
+    source = re.escape(text) if fields["literal"] else text
     try:
-        expression = re.compile(re.escape(text) if fields["literal"] else text, flags)
+        expression = re.compile(source, flags)
+        if fields.get("multiline", False):
+            return re.compile(source, flags | re.MULTILINE | re.DOTALL)
+        if _stays_in_line(fields):
+            return re.compile(source, flags | re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
-    matches = _matcher(fields.get("glob"))
-    left: int = fields["limit"]
-    files = 0
-    skipped: List[bytes] = []
-    for path in _searched(fields["path"], matches):
-        try:
-            lines = _lines(path)
-        except (OSError, Refused):
-            if len(skipped) < 50:  # so many of the longest still fit a frame
-                skipped.append(path)
-            continue
-        files += 1
-        if lines is None:
-            continue
-        for packed in _found(path, lines, expression, min(fields["context"], _CONTEXT)):
-            if not left:
-                return {"files": files, "skipped": skipped, "truncated": True}
-            left -= 1
-            _write_all(writer, packed)
-    return {"files": files, "skipped": skipped, "truncated": False}
+    return expression
+
+
+def _stays_in_line(fields: Dict[str, Any]) -> bool:
+    """Whether no part of a pattern can see beyond a line's end."""
+    import re
+
+    if fields["literal"]:
+        return "\n" not in fields["pattern"] and bool(fields["pattern"])
+    # Simple sets, which hold no newline, and then what may match one.
+    pattern = re.sub(r"\[[\w .,:;/-]+\]", "x", fields["pattern"])
+    beyond = r"\\[^dwbtS.()\]{}|*+?^$/\"'<>=:;,@#%&!~` -]|\[|\(\?(?!:)|\n"
+    return bool(pattern) and not re.search(beyond, pattern)
 
 
 def _write_all(fd: int, data: Union[bytes, memoryview]) -> None:
@@ -2361,67 +3893,186 @@ def _write_all(fd: int, data: Union[bytes, memoryview]) -> None:
             done += os.write(fd, view[done:])
 
 
-def _searched(top: bytes, matches: Optional[Callable[[str], Any]]) -> Iterator[bytes]:
-    if not stat.S_ISDIR(os.stat(top).st_mode):
-        yield top
-        return
-    base = len(top.rstrip(b"/")) + 1
-    todo = [(top, True)]
-    while todo:
-        path, folder = todo.pop()
-        if folder:
-            todo.extend(reversed(_in_path_order(path, top)))
-        elif matches is None or matches(os.fsdecode(path[base:])):
-            yield path
-
-
-def _in_path_order(folder: bytes, top: bytes) -> List[Tuple[bytes, bool]]:
-    """Return a directory's files and directories as whole paths would sort."""
-    found = [
-        (path, stat.S_ISDIR(child.st_mode))
-        for path, child in _children(folder, top)
-        if stat.S_ISREG(child.st_mode) or stat.S_ISDIR(child.st_mode)
-    ]
-    return sorted(found, key=lambda each: each[0] + b"/" if each[1] else each[0])
-
-
-def _lines(path: bytes) -> Optional[List[str]]:
-    """Return a text file's lines, None for a binary one."""
+def _searchable(path: bytes) -> Optional[str]:
+    """Return a text file's content with LF for every end, None for a binary one."""
     fd, _ = _open_regular(path)
     try:
-        pieces = [os.read(fd, 65536)]
-        if b"\0" in pieces[0]:
+        data = os.read(fd, _SAMPLE)
+        marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        if b"\0" in data and not marked:
             return None
-        size = len(pieces[0])
-        while pieces[-1] and size < _LARGEST_SEARCHED:
-            pieces.append(os.read(fd, 1 << 20))
-            size += len(pieces[-1])
+        if len(data) == _SAMPLE:
+            data = _rest(fd, data)
     finally:
         os.close(fd)
-    lines = b"".join(pieces).decode("utf-8", "replace").split("\n")
-    if lines and not lines[-1]:
-        del lines[-1]
-    return [line[:-1] if line.endswith("\r") else line for line in lines]
+    if b"\0" in data and not marked:
+        return None
+    codec = encoding_of(data[:4]) if marked else "utf-8"
+    text = data.decode(codec, "replace")
+    if text.startswith("\ufeff"):
+        text = text[1:]
+    return text.replace("\r\n", "\n") if "\r" in text else text
 
 
-def _found(
-    path: bytes, lines: List[str], expression: Pattern[str], context: int
-) -> Iterator[bytes]:
-    for number, line in enumerate(lines):
-        if not expression.search(line):
-            continue
-        before = lines[max(0, number - context) : number]
-        after = lines[number + 1 : number + 1 + context]
-        texts = [_clipped(text) for text in [line] + before + after]
-        header = MATCH.pack(
-            number + 1, len(path), len(texts[0]), len(before), len(after)
-        )
-        rest = [len(text).to_bytes(4, "big") + text for text in texts[1:]]
-        yield b"".join([header, path, texts[0]] + rest)
+def _rest(fd: int, data: bytes) -> bytes:
+    pieces = [data]
+    size = len(data)
+    while pieces[-1] and size < _LARGEST_SEARCHED:
+        pieces.append(os.read(fd, 1 << 20))
+        size += len(pieces[-1])
+    return b"".join(pieces)
 
 
 def _clipped(text: str) -> bytes:
     return text[:_LONGEST_LINE].encode("utf-8", "replace")
+
+
+class Ripgrep:
+    """Finds the files of a tree that match; what matches is for us to say.
+
+    It reads Rust's expressions. What it may read otherwise than Python is not
+    given to it, what it refuses is done without it, and what it finds is looked
+    at again: so the results are the same as without it.
+    """
+
+    def __init__(self, argv: List[bytes], top: bytes) -> None:
+        self._argv = argv
+        self._top = top.rstrip(b"/")
+        reader, writer = os.pipe()
+        self._output = reader
+        try:
+            import fcntl
+
+            fcntl.fcntl(writer, _F_SETPIPE_SZ, 1 << 20)
+        except (ImportError, OSError):
+            pass
+        self._pid = _spawn_quietly(argv, top, writer)
+        os.close(writer)
+
+    @classmethod
+    def for_search(
+        cls, fields: Dict[str, Any], files: Files, path: bytes, root: bytes
+    ) -> Optional[Ripgrep]:
+        """Start it, where there is one, and it understands, and it pays."""
+        if fields.get("multiline", False) or _reads_otherwise(fields):
+            return None
+        if not files.folder or not files.many():
+            return None
+        program = _program(b"rg", path)
+        ignored = fields.get("ignored", True)
+        if program is None or (not ignored and not _knows_rules(files.top, root)):
+            return None
+        argv = [program] + _ripgrep_options(fields)
+        if not ignored and os.path.realpath(files.top) == os.path.realpath(root):
+            argv.append(b"--no-ignore-parent")
+        pattern = os.fsencode(fields["pattern"])
+        return cls(argv + [b"--regexp=" + pattern, b"--", b"./"], files.top)
+
+    def matching(
+        self, files: Iterator[bytes]
+    ) -> Optional[Tuple[Set[bytes], List[bytes]]]:
+        """Return the files that match and those that cannot be read.
+
+        Nothing is returned if it does not take the expression.
+        """
+        whole = list(files)  # it works while we walk
+        output = b"".join(iter(lambda: os.read(self._output, 1 << 20), b""))
+        os.close(self._output)
+        status = os.waitpid(self._pid, 0)[1]
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 3
+        if code > 2 or (code == 2 and not self._accepted()):
+            return None
+        found = {self._top + name[1:] for name in output.split(b"\0") if name}
+        if code < 2:
+            return found, []
+        return found, [each for each in whole if not os.access(each, os.R_OK)]
+
+    def _accepted(self) -> bool:
+        """Whether it takes the arguments: 2 also means an unreadable file."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        argv = self._argv[:-1] + [os.fsencode(os.devnull)]
+        pid = _spawn_quietly(argv, b"/", null)
+        os.close(null)
+        status = os.waitpid(pid, 0)[1]
+        return os.WIFEXITED(status) and os.WEXITSTATUS(status) < 2
+
+
+def _ripgrep_options(fields: Dict[str, Any]) -> List[bytes]:
+    options = [
+        b"--no-config",
+        b"--no-messages",
+        b"--color=never",
+        b"--files-with-matches",
+        b"--null",
+        b"--crlf",
+        b"--no-follow",
+        b"--ignore-case" if fields["ignore_case"] else b"--case-sensitive",
+    ]
+    if fields["literal"]:
+        options.append(b"--fixed-strings")
+    if fields.get("hidden", True):
+        options.append(b"--hidden")
+    if fields.get("ignored", True):
+        return options + [b"--no-ignore"]
+    options += [b"--no-require-git", b"--no-ignore-global"]
+    return options + [b"--glob=!" + name for name in sorted(_VERSION_CONTROL)]
+
+
+def _reads_otherwise(fields: Dict[str, Any]) -> bool:
+    """Whether Rust's expressions may mean something else than Python's."""
+    import re
+
+    pattern = fields["pattern"]
+    if "\n" in pattern or "\r" in pattern or "\0" in pattern or not pattern:
+        return True
+    if fields["literal"]:
+        return False
+    # Sets of sets, flags and names, {,n}, \Z, \<, octals, ends of line.
+    sets, groups, repeats = r"\[[^\]]*(?:&&|--|~~|\[)", r"\(\?(?!:)", r"\{,"
+    escapes = r"\\[^dDwWsSbt.()\[\]{}|*+?^$/\\-]"
+    unlike = "|".join((sets, groups, repeats, escapes))
+    return bool(re.search(unlike, pattern))
+
+
+def _knows_rules(top: bytes, root: bytes) -> bool:
+    """Whether ripgrep reads no rules above the root, which are none of ours."""
+    folder, root = os.path.realpath(top), os.path.realpath(root)
+    if folder == root:
+        return True
+    below = folder.startswith(root.rstrip(b"/") + b"/")
+    folder = os.path.dirname(root) if below else folder
+    while True:
+        if any(os.path.lexists(os.path.join(folder, n)) for n in _RULE_FILES[:3]):
+            return not below
+        if folder == b"/":
+            return True
+        folder = os.path.dirname(folder)
+
+
+def _program(name: bytes, path: bytes) -> Optional[bytes]:
+    for folder in path.split(b":"):
+        program = os.path.join(folder, name)
+        if folder.startswith(b"/") and os.access(program, os.X_OK):
+            return program
+    return None
+
+
+def _spawn_quietly(argv: List[bytes], folder: bytes, output: int) -> int:
+    """Start a program that ends with this process's group."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.chdir(folder)
+        null = os.open(os.devnull, os.O_RDWR)
+        for source, target in ((null, 0), (output, 1), (null, 2)):
+            os.dup2(source, target, inheritable=True)
+        for number in _ALTERED:
+            _signal.signal(number, _signal.SIG_DFL)
+        os.execve(argv[0], argv, {"LANG": "C.UTF-8"})
+    except BaseException:  # noqa: BLE001 - nothing may run on in the child
+        pass
+    os._exit(3)
 
 
 def pull_tree(path: bytes, writer: int) -> Dict[str, Any]:
@@ -2904,18 +4555,29 @@ class Guest:
 
     def _confine(self, fields: Dict[str, Any]) -> None:
         """Where nothing else does, keep file operations below the root."""
-        if len(fields.get("path", b"")) >= _LONGEST_PATH:
+        if fields["op"] == "patch":
+            for change in fields["changes"]:
+                self._confine_change(change)
+            return
+        follow = fields["op"] != "remove" and fields.get("follow", True)
+        self._confine_path(fields.get("path", b""), follow, fields["op"] in _ON_PATHS)
+
+    def _confine_change(self, change: Dict[str, Any]) -> None:
+        # What a link leads to is read, even where the link alone is replaced.
+        for path in filter(None, (change["path"], change["target"])):
+            try:
+                self._confine_path(path, True, True)
+                self._confine_path(path, False, True)
+            except (OSError, Refused) as error:
+                raise _about(error, path)
+
+    def _confine_path(self, path: bytes, follow: bool, confined: bool) -> None:
+        if len(path) >= _LONGEST_PATH:
             raise OSError(errno.ENAMETOOLONG, "path too long")
         root = self._config.get("confine")
-        if root is None or fields["op"] not in _ON_PATHS:
+        if root is None or not confined:
             return
-        path = fields["path"]
-        if fields["op"] == "remove" or not fields.get("follow", True):
-            real = os.path.join(
-                os.path.realpath(os.path.dirname(path)), os.path.basename(path)
-            )
-        else:
-            real = os.path.realpath(path)
+        real = os.path.realpath(path) if follow else _real_folder(path)
         if real != root and not real.startswith(root.rstrip(b"/") + b"/"):
             raise Refused("outside")
 
@@ -2957,7 +4619,51 @@ def _dial(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     return job
 
 
-_ON_PATHS = ("read", "write", "edit", "scan", "search", "remove", "pull", "push")
+def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+    root = guest._config["root"]
+    if fields.get("pattern") is None and fields.get("ignored", True):
+        return Stepped(guest, stream, scan_tree(fields, root))
+    # No pattern, of the host's or of a file of rules, can hold up the guest.
+    return Worker(
+        guest,
+        stream,
+        lambda _reader, writer: _carried(scan_tree(fields, root), writer),
+    )
+
+
+def _carried(work: Any, writer: int) -> Dict[str, Any]:
+    """Do a generator's work and write what it yields; returns its result."""
+    while True:
+        try:
+            piece = next(work)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        if piece:
+            _write_all(writer, piece)
+
+
+def _search(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+    root = guest._config["root"]
+    path = guest.environment({}).get("PATH", _DEFAULT_PATH.encode())
+    return Worker(
+        guest,
+        stream,
+        lambda _reader, writer: search_tree(fields, writer, root, path),
+        timeout=fields["timeout"],
+    )
+
+
+_ON_PATHS = (
+    "read",
+    "read_lines",
+    "write",
+    "edit",
+    "scan",
+    "search",
+    "remove",
+    "pull",
+    "push",
+)
 
 _OPERATIONS: Dict[str, Any] = {
     "spawn": _command,
@@ -2966,13 +4672,11 @@ _OPERATIONS: Dict[str, Any] = {
         g, s, read_file(f["path"], f["offset"], f["length"])
     ),
     "write": Writing,
-    "edit": lambda g, s, f: Stepped(
-        g, s, edit_file(f["path"], f["pieces"], f.get("if_match"))
-    ),
-    "scan": lambda g, s, f: Stepped(g, s, scan_tree(f)),
-    "search": lambda g, s, f: Worker(
-        g, s, lambda _reader, writer: search_tree(f, writer), timeout=f["timeout"]
-    ),
+    "read_lines": lambda g, s, f: Stepped(g, s, read_lines(f)),
+    "edit": lambda g, s, f: Stepped(g, s, edit_file(f)),
+    "patch": lambda g, s, f: Stepped(g, s, patch_files(f["changes"])),
+    "scan": _scan,
+    "search": _search,
     "remove": _remove,
     "pull": lambda g, s, f: Worker(
         g, s, lambda _reader, writer: pull_tree(f["path"], writer)

@@ -170,10 +170,14 @@ class BubblewrapWorkspace(WorkspaceBase):
     async def discard(self) -> None:
         """Throw the private view's changes away; it is as the directory is.
 
+        Every command, shell and forwarded port of the workspace ends.
+
         Raises:
             UnsupportedError: The mode is not `copy`.
         """
         await self._do(Discard())
+        self._shells.clear()
+        self._processes.clear()
 
     @override
     def _spec(self) -> SandboxSpec:

@@ -252,7 +252,8 @@ def environment(plan: Plan) -> dict[str, str]:
     if plan.rung != "landlock":
         return {}
     home, tmp = (os.path.join(plan.scratch, name) for name in ("home", "tmp"))
-    return {"HOME": home, "TMPDIR": tmp}
+    # git gives up on a configuration that is there and does not open.
+    return {"HOME": home, "TMPDIR": tmp, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 # -- what was reached ----------------------------------------------------------------
