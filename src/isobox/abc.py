@@ -28,6 +28,7 @@ from isobox._core.ops import (
     WindowSize,
     Write,
 )
+from isobox._core.patch import FileChange, Hunk
 from isobox._core.results import (
     ByteStream,
     Captured,
@@ -47,7 +48,6 @@ from isobox._core.results import (
     SnapshotRef,
     Usage,
 )
-from isobox._core.patch import FileChange, Hunk
 from isobox._core.sandbox import Provider, Sandbox
 from isobox._core.spec import (
     Availability,

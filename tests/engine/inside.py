@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import Any, get_args
 
 from isobox import BubblewrapWorkspace
+from isobox.abc import MinIsolation
 from isobox.errors import IsoboxError
 
 TRIES = """
@@ -38,7 +39,7 @@ print(json.dumps(found))
 """
 
 
-async def reached(asked: str) -> dict[str, Any]:
+async def reached(asked: MinIsolation) -> dict[str, Any]:
     """Start with `asked`, and try what must not be possible."""
     try:
         async with BubblewrapWorkspace(min_isolation=asked) as workspace:
@@ -90,5 +91,5 @@ def sleepers() -> list[int]:
 if __name__ == "__main__":
     # The container's first process reaps nobody's children otherwise.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    levels = sys.argv[1:]
+    levels = [each for each in get_args(MinIsolation) if each in sys.argv[1:]]
     print(json.dumps({asked: asyncio.run(reached(asked)) for asked in levels}))

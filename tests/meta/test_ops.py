@@ -11,6 +11,7 @@ import pytest
 from isobox import abc
 from isobox._core import ops
 from isobox._core.facts import facts, path_of
+from isobox._core.patch import FileChange
 from isobox._core.results import SnapshotRef
 
 VALUES = {
@@ -19,6 +20,7 @@ VALUES = {
     "body": b"12345",
     "replacements": (ops.Replacement(b"a", b"b"),),
     "pattern": "x",
+    "changes": (FileChange("/workspace/x", "delete"),),
     "port": 80,
     "snapshot": SnapshotRef("s", 1, 0.0),
 }

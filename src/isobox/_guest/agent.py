@@ -353,8 +353,11 @@ class Rules:
 
 
 def parse_rule(line: bytes) -> Optional[Tuple[bytes, bool, bool, bool]]:
-    """Return a rule's expression, and whether it is for names alone, for
-    directories, and negated; None for a comment and what matches nothing."""
+    """Return what a line of rules says; None if it can match nothing.
+
+    That is its expression, and whether it is for names alone, for directories
+    alone, and negated.
+    """
     if line.endswith(b"\r"):
         line = line[:-1]
     if line.startswith(b"#"):
@@ -390,8 +393,10 @@ def _without_spaces(line: bytes) -> bytes:
 
 
 def translate_rule(pattern: bytes) -> Optional[bytes]:
-    """Return a regular expression for a rule's pattern, as git's wildmatch reads
-    it; None if it can match nothing."""
+    """Return a regular expression for a rule's pattern, as git reads that.
+
+    None if it can match nothing.
+    """
     out: List[bytes] = []
     at = 0
     # Git compares what stands before the first wildcard by itself, and takes
@@ -544,14 +549,17 @@ class Scope:
 _NO_RULES: List[Optional[Rules]] = [None] * len(_RULE_FILES)
 
 
-def scope_in(folder: bytes, names: Any, above: Optional[Scope]) -> Optional[Scope]:
+def scope_in(
+    folder: bytes, names: Any, above: Optional[Scope], read: Any = None
+) -> Optional[Scope]:
     """Return what holds in a directory that has these names."""
+    read = read or _rules_at
     repo = b".git" in names
     there = [name.split(b"/")[0] in names for name in _RULE_FILES]
     if not any(there):
         return above
     rules = [
-        _rules_at(os.path.join(folder, name)) if found else None
+        read(os.path.join(folder, name)) if found else None
         for name, found in zip(_RULE_FILES, there)
     ]
     return Scope(above, len(folder.rstrip(b"/")) + 1, rules, repo)
@@ -589,11 +597,18 @@ def scope_above(top: bytes, root: bytes) -> Optional[Scope]:
 class Refused(Exception):
     """An operation cannot be done; `code` is one of the protocol's words."""
 
-    def __init__(self, code: str, message: str = "", number: int = 0) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str = "",
+        number: int = 0,
+        path: Optional[bytes] = None,
+    ) -> None:
         Exception.__init__(self, message)
         self.code = code
         self.message = message
         self.number = number
+        self.path = path
 
 
 #: Characters of the message of a refusal, which may show lines of a file.
@@ -655,11 +670,14 @@ def _parents() -> Dict[int, Tuple[int, str]]:
         try:
             with open("/proc/" + name + "/stat", "rb", 0) as file:
                 # The name is in parentheses and may itself hold any of them.
-                fields = file.read(4096).rpartition(b")")[2].split(None, 2)
+                fields = file.read(4096).rpartition(b")")[2].split(None, 18)
         except OSError:
             continue
-        if len(fields) > 1:
-            found[int(name)] = (int(fields[1]), fields[0].decode("ascii", "replace"))
+        if len(fields) > 17:
+            # Other threads go on when the first has ended.
+            alive = fields[0] == b"Z" and int(fields[17]) > 1
+            state = "R" if alive else fields[0].decode("ascii", "replace")
+            found[int(name)] = (int(fields[1]), state)
     return found
 
 
@@ -1639,7 +1657,9 @@ class Command(Job):
                     "tty": self._terminal is not None,
                     "limits": fields.get("limits") or {},
                     "targets": targets,
-                    "announce": fields.get("capture") is None,
+                    # What runs on while its output goes to a file may be signalled.
+                    "announce": fields.get("capture") is None
+                    or fields.get("spool") is not None,
                 },
                 theirs,
             )
@@ -2243,14 +2263,18 @@ def read_lines(fields: Dict[str, Any]) -> Any:
         media = media_type_of(survey.head, bool(survey.encoding) or not survey.size)
         lines: List[str] = []
         clipped: List[int] = []
-        first = _first(fields["start"], survey.total)
+        first = first_line(fields["start"], survey.total)
         if media.startswith("text/") and survey.size:
-            lines = yield from _page(fd, content, survey, first, fields, clipped)
+            page = Page(survey, first, fields["count"], fields["width"])
+            yield from fill(page, fd, content)
+            lines, clipped = page.lines, page.clipped
     finally:
         os.close(fd)
     image = media.startswith("image/") and content is not None
-    shown = content if image else "\n".join(lines).encode("utf-8", "replace")
-    for at in range(0, len(shown or b""), PIECE):
+    shown = "\n".join(lines).encode("utf-8", "replace")
+    if image and content is not None:
+        shown = content
+    for at in range(0, len(shown), PIECE):
         yield shown[at : at + PIECE]
     entry = pack_entry(fields["path"], found, b"", survey.digest.digest())
     text = media.startswith("text/")
@@ -2268,7 +2292,8 @@ def read_lines(fields: Dict[str, Any]) -> Any:
     }
 
 
-def _first(start: int, total: int) -> int:
+def first_line(start: int, total: int) -> int:
+    """Return a line's index, of a number that may count from the end."""
     return start - 1 if start > 0 else max(0, total + start)
 
 
@@ -2292,20 +2317,11 @@ def _surveyed(fd: int, size: int, survey: Survey) -> Any:
     return None if pieces is None else b"".join(pieces)
 
 
-def _page(
-    fd: int,
-    content: Optional[bytes],
-    survey: Survey,
-    first: int,
-    fields: Dict[str, Any],
-    clipped: List[int],
-) -> Any:
-    """Return the lines from `first` on; only these are kept in memory."""
-    page = Page(survey, first, fields["count"], fields["width"])
-    page.number, at = survey.mark_before(first)
-    page.begin(at)
-    while at < survey.size and not page.full:
-        end = min(at + _STRIDE, survey.size)
+def fill(page: Page, fd: int, content: Optional[bytes]) -> Any:
+    """Give a page what it wants of a file."""
+    at, size = page.begin(), page.survey.size
+    while at < size and not page.full:
+        end = min(at + _STRIDE, size)
         data = os.pread(fd, end - at, at) if content is None else content[at:end]
         if not data:
             break
@@ -2313,8 +2329,6 @@ def _page(
         page.add(data)
         yield None
     page.end()
-    clipped.extend(page.clipped)
-    return page.lines
 
 
 class Page:
@@ -2324,7 +2338,7 @@ class Page:
         self.lines: List[str] = []
         self.clipped: List[int] = []
         self.number = 0
-        self._survey = survey
+        self.survey = survey
         self._first = first
         self._count = count
         self._width = width
@@ -2332,14 +2346,16 @@ class Page:
         self._carry = ""
         self._decoder: Any = None
 
-    def begin(self, at: int) -> None:
-        """Say where in the file the bytes begin."""
+    def begin(self) -> int:
+        """Return the place in the file from which it wants bytes."""
         import codecs
 
-        encoding = self._survey.encoding or "utf-8"
+        self.number, at = self.survey.mark_before(self._first)
+        encoding = self.survey.encoding or "utf-8"
         if encoding == "utf-8-sig" and at:
             encoding = "utf-8"
         self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        return at
 
     @property
     def full(self) -> bool:
@@ -2359,7 +2375,7 @@ class Page:
 
     def end(self) -> None:
         """Take the line that has no end, if there is one."""
-        if not self.full and self.number < self._survey.total:
+        if not self.full and self.number < self.survey.total:
             self._keep(self._carry + self._decoder.decode(b"", True))
 
     def _ended(self, line: str) -> None:
@@ -2654,7 +2670,8 @@ def edited(
         wanted, given = (
             _text_of(raw) if found else raw.decode("latin-1") for raw in (old, new)
         )
-        after, more = _replaced(after, wanted, given, every, number, found is not None)
+        piece = (wanted, given, every)
+        after, more = _replaced(after, piece, number, found is not None)
         count += more
     diff, line = "", 0
     if found:
@@ -2663,7 +2680,8 @@ def edited(
         result = after.encode(codec)
     except UnicodeEncodeError as error:
         lacking = after[error.start : error.start + 1]
-        raise Refused("invalid", "%s lacks the character %r" % (codec, lacking))
+        message = "%s lacks the character %r" % (codec, lacking)
+        raise Refused("invalid", message) from None
     return result, {"count": count, "diff": diff, "line": line}
 
 
@@ -2675,8 +2693,9 @@ def _text_of(raw: bytes) -> str:
 
 
 def _replaced(
-    text: str, old: str, new: str, every: bool, number: int, lines: bool
+    text: str, piece: Tuple[str, str, bool], number: int, lines: bool
 ) -> Tuple[str, int]:
+    old, new, every = piece
     crlf = text.count("\r\n") if lines else 0
     if crlf and crlf == text.count("\n"):
         old, new = (
@@ -2684,18 +2703,19 @@ def _replaced(
         )
     found = text.count(old)
     if found == 0 and crlf and "\n" in old:
-        return _replaced_across(text, old, new, every, number)
+        return _replaced_across(text, piece, number)
     if found == 0 or (found > 1 and not every):
         _refuse_match(text, old, number, found, lines)
     return text.replace(old, new), found
 
 
 def _replaced_across(
-    text: str, old: str, new: str, every: bool, number: int
+    text: str, piece: Tuple[str, str, bool], number: int
 ) -> Tuple[str, int]:
     """Replace where some lines end with LF and others with CRLF."""
     import re
 
+    old, new, every = piece
     parts = old.replace("\r\n", "\n").split("\n")
     expression = re.compile("\r?\n".join(map(re.escape, parts)))
     places = [match.start() for match in expression.finditer(text)]
@@ -2907,7 +2927,7 @@ def apply_hunks(text: str, hunks: List[Dict[str, Any]]) -> str:
     for number, hunk in enumerate(hunks, 1):
         body = [(line[:1], line[1:]) for line in hunk["body"].split("\n")]
         wanted = [line for sign, line in body if sign != "+"]
-        place = _place(lines, wanted, at, hunk, drift)
+        place = _placed(lines, wanted, at, hunk, drift)
         if place is None:
             _refuse_hunk(lines, wanted, number, hunk)
         if hunk["line"] is not None:
@@ -2931,10 +2951,11 @@ def apply_hunks(text: str, hunks: List[Dict[str, Any]]) -> str:
 
 def _expected(hunk: Dict[str, Any], wanted: List[str]) -> int:
     # A hunk without old lines names the line after which it inserts.
-    return max(0, hunk["line"] - bool(wanted))
+    line: int = hunk["line"]
+    return max(0, line - bool(wanted))
 
 
-def _place(
+def _placed(
     lines: List[str], wanted: List[str], at: int, hunk: Dict[str, Any], drift: int
 ) -> Any:
     """Return where a hunk's old lines stand, from `at` on; None if nowhere."""
@@ -3022,7 +3043,8 @@ def patch_files(changes: List[Dict[str, Any]]) -> Any:
         try:
             _patch_one(held, change)
         except (OSError, Refused) as error:
-            raise _about(error, change["path"])
+            _note_path(error, change["path"])
+            raise
         if sum(len(each.content or b"") for each in held.values()) > _LARGEST_PATCHED:
             raise Refused("invalid", "the files of the patch are too large together")
         yield None
@@ -3038,9 +3060,10 @@ def patch_files(changes: List[Dict[str, Any]]) -> Any:
     return {"entries": b"".join(entries), "removed": [each.shown for each in gone]}
 
 
-def _about(error: Any, path: bytes) -> BaseException:
-    error.path = path
-    return error  # type: ignore[no-any-return]
+def _note_path(error: Any, path: bytes) -> None:
+    """Say which path an error is about, unless that is known."""
+    if getattr(error, "path", None) is None:
+        error.path = path
 
 
 def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
@@ -3054,7 +3077,7 @@ def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such file")
     content = b"" if adds else source.content or b""
     if change["hunks"]:
-        content = _patched(content, change["hunks"])
+        content = patched(content, change["hunks"])
     if change["kind"] == "delete":
         if change["hunks"] and content:
             raise Refused("hunk", "the file holds more than the patch removes")
@@ -3064,7 +3087,7 @@ def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
     if moves:
         target = _held(held, change["target"], follow=False)
         if target.taken:
-            raise _about(Refused("exists"), change["target"])
+            raise Refused("exists", path=change["target"])
         target.mode, source.content = source.mode, None
     target.content = content
     if change["mode"] is not None:
@@ -3088,7 +3111,7 @@ def _real_folder(path: bytes) -> bytes:
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
-def _patched(content: bytes, hunks: List[Dict[str, Any]]) -> bytes:
+def patched(content: bytes, hunks: List[Dict[str, Any]]) -> bytes:
     found = decoded(content)
     if found is None:
         raise Refused("hunk", "the file is no text")
@@ -3096,7 +3119,8 @@ def _patched(content: bytes, hunks: List[Dict[str, Any]]) -> bytes:
     try:
         return apply_hunks(text, hunks).encode(codec)
     except UnicodeEncodeError as error:
-        raise Refused("invalid", "%s lacks a character: %s" % (codec, error.reason))
+        message = "%s lacks a character: %s" % (codec, error.reason)
+        raise Refused("invalid", message) from None
 
 
 class Swap:
@@ -3130,7 +3154,8 @@ class Swap:
             self._drafts.append(draft)
             draft.write(held.content or b"")
         except (OSError, Refused) as error:
-            raise _about(error, held.shown)
+            _note_path(error, held.shown)
+            raise
         return draft
 
     def _note_folders(self, folder: bytes) -> None:
@@ -3147,7 +3172,7 @@ class Swap:
         if (now is None) != (was is None) or (
             now is not None and was is not None and _stamp(now) != _stamp(was)
         ):
-            raise _about(Refused("conflict", "it has changed meanwhile"), held.shown)
+            raise Refused("conflict", "it has just changed", path=held.shown)
 
     def _save(self, path: bytes, *, move: bool) -> None:
         unique = b".isobox-" + os.urandom(8).hex().encode()
@@ -3368,7 +3393,7 @@ def _entry_of(item: Any, fields: Dict[str, Any]) -> Optional[bytes]:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Refused("storage", "", error.errno or 0)
+        raise Refused("storage", "", error.errno or 0) from None
 
 
 def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
@@ -3651,7 +3676,7 @@ def search_tree(
     fields: Dict[str, Any], writer: int, root: bytes, path: bytes
 ) -> Dict[str, Any]:
     """Write packed matches, in path order."""
-    search = Search(fields, writer)
+    search = Search(fields, lambda data: _write_all(writer, data))
     files = Files(fields, root)
     candidates = files.whole()
     ripgrep = Ripgrep.for_search(fields, files, path, root)
@@ -3663,7 +3688,14 @@ def search_tree(
     elif ripgrep is not None:
         candidates = iter(files.found)
     for file in candidates:
-        if not search.look(file, counts=matching is None):
+        try:
+            text = _searchable(file)
+        except (OSError, Refused):
+            if matching is None:
+                search.skipped.append(file)
+            continue
+        search.files += matching is None
+        if text is not None and not search.look(file, text):
             break
     return search.result()
 
@@ -3726,10 +3758,10 @@ def _matcher_of_names(globs: Optional[List[str]]) -> Optional[Callable[[str], An
 class Search:
     """Looks for an expression in one file after another."""
 
-    def __init__(self, fields: Dict[str, Any], writer: int) -> None:
+    def __init__(self, fields: Dict[str, Any], write: Callable[[bytes], None]) -> None:
         self.files = 0
         self.skipped: List[bytes] = []
-        self._writer = writer
+        self._write = write
         self._mode: str = fields.get("mode", "content")
         self._multiline: bool = fields.get("multiline", False)
         self._expression = _compiled(fields)
@@ -3752,17 +3784,8 @@ class Search:
             "truncated": self._cut,
         }
 
-    def look(self, path: bytes, *, counts: bool) -> bool:
+    def look(self, path: bytes, text: str) -> bool:
         """Search one file; returns whether to go on."""
-        try:
-            text = _searchable(path)
-        except (OSError, Refused):
-            if counts:
-                self.skipped.append(path)
-            return True
-        self.files += counts
-        if text is None:
-            return True
         if self._mode == "content":
             return self._tell_lines(path, text)
         spans = self._spans(text)
@@ -3852,7 +3875,7 @@ class Search:
         rest = [len(each).to_bytes(4, "big") + each for each in texts[1:]]
         packed = b"".join([header, path, texts[0]] + rest)
         self._room -= len(packed)
-        _write_all(self._writer, packed)
+        self._write(packed)
         return True
 
 
@@ -3894,17 +3917,22 @@ def _write_all(fd: int, data: Union[bytes, memoryview]) -> None:
 
 
 def _searchable(path: bytes) -> Optional[str]:
-    """Return a text file's content with LF for every end, None for a binary one."""
+    """Return the text of a file to search, None for a binary one."""
     fd, _ = _open_regular(path)
     try:
         data = os.read(fd, _SAMPLE)
-        marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-        if b"\0" in data and not marked:
+        if b"\0" in data and text_to_search(data) is None:
             return None
         if len(data) == _SAMPLE:
             data = _rest(fd, data)
     finally:
         os.close(fd)
+    return text_to_search(data)
+
+
+def text_to_search(data: bytes) -> Optional[str]:
+    """Return a file's text with LF for every end of a line, None for no text."""
+    marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     if b"\0" in data and not marked:
         return None
     codec = encoding_of(data[:4]) if marked else "utf-8"
@@ -4030,8 +4058,7 @@ def _reads_otherwise(fields: Dict[str, Any]) -> bool:
     # Sets of sets, flags and names, {,n}, \Z, \<, octals, ends of line.
     sets, groups, repeats = r"\[[^\]]*(?:&&|--|~~|\[)", r"\(\?(?!:)", r"\{,"
     escapes = r"\\[^dDwWsSbt.()\[\]{}|*+?^$/\\-]"
-    unlike = "|".join((sets, groups, repeats, escapes))
-    return bool(re.search(unlike, pattern))
+    return any(re.search(each, pattern) for each in (sets, groups, repeats, escapes))
 
 
 def _knows_rules(top: bytes, root: bytes) -> bool:
@@ -4569,7 +4596,8 @@ class Guest:
                 self._confine_path(path, True, True)
                 self._confine_path(path, False, True)
             except (OSError, Refused) as error:
-                raise _about(error, path)
+                _note_path(error, path)
+                raise
 
     def _confine_path(self, path: bytes, follow: bool, confined: bool) -> None:
         if len(path) >= _LONGEST_PATH:

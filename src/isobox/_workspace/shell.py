@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 #: Scripts come on standard input, each ended by a NUL; after each its status and
 #: the processes that run in the background go out on descriptor 3, ended by a
-#: NUL. Commands get neither of the two.
+#: NUL. Commands get neither of the two. Scripts are read as bytes: in UTF-8, half
+#: a character at the end would swallow the NUL behind it.
 _DRIVER: Final = (
     "exec 8<&0 9>&3 3>&- </dev/null; "
-    "while IFS= read -r -d '' REPLY <&8; do "
+    "while LC_ALL=C IFS= read -r -d '' REPLY <&8; do "
     'eval "$REPLY" 8<&- 9>&-; '
     "{ builtin printf '%s\\n' \"$?\"; builtin jobs -rp; builtin printf '\\0'; } >&9; "
     "done"

@@ -8,7 +8,6 @@ network, and says so.
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -17,6 +16,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._core.paths import within
+from isobox._guest import agent
 from isobox._workspace.base import WorkspaceBase
 from isobox.abc import (
     Availability,
@@ -24,7 +24,6 @@ from isobox.abc import (
     Edited,
     Isolation,
     Listing,
-    Match,
     Matches,
     Provider,
     Sandbox,
@@ -32,7 +31,6 @@ from isobox.abc import (
 )
 from isobox.errors import (
     ConflictError,
-    EditMismatchError,
     InvalidArgumentError,
     PathAccessError,
     PathIsDirectoryError,
@@ -46,6 +44,16 @@ from isobox.testing._patterns import glob_pattern
 from isobox.testing._pipes import Content
 from isobox.testing._process import MemoryProcess
 from isobox.testing._programs import PROGRAMS, Call
+from isobox.testing._texts import (
+    below,
+    edited,
+    matches_of,
+    of_types,
+    page_of,
+    patched,
+    refusals,
+    searched,
+)
 from isobox.testing._tree import (
     Node,
     Tree,
@@ -179,6 +187,13 @@ class MemorySandbox(Sandbox):
             return Content(node.data[op.offset : end], self._require)
 
     @override
+    async def read_lines(self, op: abc.ReadLines, /) -> abc.Page:
+        async with self._call():
+            node = self.tree.file(op.path, confine=self.root)
+            require_readable(node, op.path)
+            return page_of(op, node.data, entry(op.path, node, digest=True))
+
+    @override
     async def write(self, op: abc.Write, /) -> abc.Entry:
         async with self._call():
             self._check_target(op.path, parents=op.parents)
@@ -216,12 +231,14 @@ class MemorySandbox(Sandbox):
             place = self.tree.place(op.path, confine=self.root)
             node = self.tree.file(op.path, confine=self.root)
             _check_match(node, op.if_match, op.path)
-            data, count = node.data, 0
-            for piece in op.replacements:
-                data, more = _replaced(data, piece, op.path)
-                count += more
+            data, count, difference = edited(op, node.data)
             self.tree.put(place.path, new := Node("file", node.mode, data))
-            return Edited(entry(place.path, new, digest=True), count)
+            return Edited(entry(place.path, new, digest=True), count, *difference)
+
+    @override
+    async def patch(self, op: abc.Patch, /) -> abc.Patched:
+        async with self._call():
+            return patched(self.tree, op, self.root)
 
     @override
     async def scan(self, op: abc.Scan, /) -> abc.Listing:
@@ -235,46 +252,48 @@ class MemorySandbox(Sandbox):
                 )
             found = [
                 entry(path, child, digest=op.digest)
-                for path, child in self.tree.below(op.path, node, op.depth)
+                for path, child in below(self.tree, op, self.root)
                 if _named(path, op.path, op.pattern)
+                and (child.kind in ("file", "symlink") or not op.files_only)
             ]
-            found.sort(key=lambda each: encoded(each.path))
-            return Listing(tuple(found[: op.limit]), len(found) > op.limit)
+            if op.newest:
+                found.sort(key=lambda each: -each.mtime_ns)
+            last = op.offset + op.limit
+            return Listing(
+                tuple(found[op.offset : last]), len(found) > last, len(found)
+            )
 
     @override
     async def search(self, op: abc.Search, /) -> abc.Matches:
         async with self._call():
-            expression = _expression(op)
             node = self.tree.node(op.path, confine=self.root)
             deadline = time.monotonic() + op.timeout
-            found: list[Match] = []
             skipped: list[str] = []
-            files = 0
+            files, cut = 0, False
+            with refusals("search", op.path):
+                search, found = searched(op)
             for path, child in self._searched(op, node):
-                if time.monotonic() > deadline or len(found) > op.limit:
-                    break
                 try:
                     require_readable(child, path)
                 except PathAccessError:
                     skipped.append(path)
                     continue
                 files += 1
-                found.extend(_matches(path, child.data, expression, op.context))
-            late = time.monotonic() > deadline
-            return Matches(
-                tuple(found[: op.limit]),
-                files,
-                late or len(found) > op.limit,
-                tuple(skipped),
-            )
+                text = agent.text_to_search(child.data)
+                cut = text is not None and not search.look(encoded(path), text)
+                if cut := cut or time.monotonic() > deadline:
+                    break
+            return Matches(matches_of(op, found), files, cut, tuple(skipped))
 
     def _searched(self, op: abc.Search, node: Node) -> Iterator[tuple[str, Node]]:
         if node.kind != "directory":
             require_file(node, op.path)
             yield op.path, node
             return
-        for path, child in self.tree.below(op.path, node):
-            if child.kind == "file" and _named(path, op.path, op.glob):
+        for path, child in below(self.tree, op, self.root):
+            name = path.rsplit("/", 1)[-1]
+            wanted = _named(path, op.path, op.glob) and of_types(op, name)
+            if child.kind == "file" and wanted:
                 yield path, child
 
     @override
@@ -453,42 +472,11 @@ def _check_match(node: Node | None, if_match: str | None, path: str) -> None:
         raise ConflictError(f"{path} is not the file that was named", path=path)
 
 
-def _replaced(data: bytes, piece: abc.Replacement, path: str) -> tuple[bytes, int]:
-    count = data.count(piece.old)
-    if count == 0 or (count > 1 and not piece.every):
-        raise EditMismatchError(f"the text stands {count} times in {path}", path=path)
-    return data.replace(piece.old, piece.new), count
-
-
 def _named(path: str, above: str, pattern: str | None) -> bool:
     if pattern is None:
         return True
     relative = path.removeprefix(above).lstrip("/")
     return glob_pattern(pattern).fullmatch(relative) is not None
-
-
-def _expression(op: abc.Search) -> re.Pattern[str]:
-    text = re.escape(op.pattern) if op.literal else op.pattern
-    try:
-        return re.compile(text, re.IGNORECASE if op.ignore_case else 0)
-    except re.error as error:
-        raise InvalidArgumentError(f"not an expression: {error}") from error
-
-
-def _matches(
-    path: str, data: bytes, expression: re.Pattern[str], context: int
-) -> Iterator[Match]:
-    if b"\0" in data:
-        return
-    lines = [
-        line.removesuffix(b"\r").decode("utf-8", "replace")
-        for line in data.removesuffix(b"\n").split(b"\n")
-    ]
-    for number, line in enumerate(lines):
-        if expression.search(line):
-            before = tuple(lines[max(0, number - context) : number])
-            after = tuple(lines[number + 1 : number + 1 + context])
-            yield Match(path, number + 1, line, before, after)
 
 
 async def _gathered(body: Body) -> bytes:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from isobox import _registry
+from isobox._backends.bubblewrap import machine
 from isobox.abc import Availability
 from isobox.cli import doctor
 from isobox.errors import BackendMissingError
@@ -90,6 +91,33 @@ async def test_json(backends, capsys):
     assert {"kernel", "user namespaces", "bubblewrap", "python", "ripgrep"} <= set(
         report["machine"]
     )
+
+
+DOCKER = machine.Facts(container="docker", seccomp=2, masks=("/proc/sys",))
+
+
+async def test_what_may_be_in_the_way_is_explained(backends, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "facts", lambda: DOCKER)
+    backends(local=works("local"), bubblewrap=fails("bubblewrap"))
+    assert await doctor.doctor() == 1
+    shown = capsys.readouterr().out
+    assert "container's seccomp profile blocks user namespaces" in shown
+    assert "    docker run --security-opt seccomp=unconfined" in shown
+    assert await doctor.doctor(as_json=True) == 1
+    report = json.loads(capsys.readouterr().out)
+    causes = {each["cause"]: each["leaves"] for each in report["causes"]}
+    assert causes == {"seccomp": "landlock", "proc_masked": "no_proc"}
+    assert report["machine"]["user namespaces"] == "may be blocked: a seccomp filter"
+    assert report["machine"]["/proc"] == "masked: /proc/sys"
+
+
+async def test_where_a_sandbox_works_nothing_is_in_the_way(
+    backends, monkeypatch, capsys
+):
+    monkeypatch.setattr(machine, "facts", lambda: DOCKER)
+    backends(bubblewrap=works("bubblewrap"))
+    assert await doctor.doctor(as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["causes"] == []
 
 
 async def test_a_backend_that_hangs_is_not_waited_for(backends, monkeypatch, capsys):

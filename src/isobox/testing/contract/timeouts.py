@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from isobox import RunResult, WorkspaceBase
 
 
+_HEADLESS = """
+import ctypes, sys, threading, time
+
+def go_on():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as name:
+        name.write(sys.argv[1])
+    print("ready", flush=True)
+    time.sleep(60)
+
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(0)
+"""
+
+
 class TimeoutsContract(Contract):
     """Timeouts, signals, and what a command leaves behind."""
 
@@ -119,6 +133,18 @@ class TimeoutsContract(Contract):
         result = await self._timed(workspace, script, 2.0)
         assert result.stdout == "ready\n"
         assert not await self.is_running(workspace, seconds)
+
+    @pytest.mark.requires("python3", "kill_tree", "proc")
+    async def test_a_process_without_its_first_thread_is_killed(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        # The kernel shows it as a zombie while its other threads go on.
+        seconds = unique_seconds()
+        argv = ["python3", "-c", _HEADLESS, seconds]
+        result = await self._timed(workspace, argv, 1.0)
+        assert result.stdout == "ready\n"
+        script = f"grep -l {seconds} /proc/[0-9]*/task/*/comm 2>/dev/null; true"
+        assert (await workspace.run(script)).stdout == ""
 
     # -- silence --------------------------------------------------------------
 

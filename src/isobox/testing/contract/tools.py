@@ -318,7 +318,7 @@ class ToolsContract(Contract):
         assert after.text == "ho\n[exit code 0]"
 
     @_shell
-    @pytest.mark.parametrize("count", [6_000, 50_000, 300_000])
+    @pytest.mark.parametrize("count", [7_000, 50_000, 300_000])
     async def test_long_output_is_cut_and_kept(
         self, workspace: WorkspaceBase, count: int
     ) -> None:
@@ -328,9 +328,6 @@ class ToolsContract(Contract):
         path = str(result.metadata["full_output"])
         shape = rf"{re.escape(workspace.root)}/sessions/default/tool_result-\w+\.txt"
         assert re.fullmatch(shape, path)
-        if len(whole) <= 30_000:
-            assert result.text == f"{whole}[exit code 0]"
-            return
         assert await workspace.read_text(path) == whole
         assert result.text == (
             f"{whole[:15_000]}\n[the middle of {len(whole):,} bytes is left out; all "
@@ -412,14 +409,16 @@ class ToolsContract(Contract):
 
     @_shell
     async def test_a_job_takes_a_signal(self, workspace: WorkspaceBase) -> None:
-        script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+        script = "trap 'echo bye; exit 0' TERM; echo up; while :; do read -t 0.05 < <(:); done"
         await call(workspace, "Bash", command=script, run_in_background=True)
         await call(workspace, "BashOutput", job_id="job-1", wait=SOON, until="up")
-        await call(workspace, "BashKill", job_id="job-1", signal="TERM")
+        sent = await call(workspace, "BashKill", job_id="job-1", signal="TERM")
+        assert not sent.is_error
         result = await call(
             workspace, "BashOutput", job_id="job-1", offset=0, wait=SOON
         )
-        assert result.text == "up\nbye\n[job-1 has ended: exit code 0]"
+        assert result.text.startswith("up\n")
+        assert result.text.endswith("bye\n[job-1 has ended: exit code 0]")
 
     @_shell
     async def test_a_wait_ends_in_time(self, workspace: WorkspaceBase) -> None:
