@@ -714,7 +714,7 @@ class BubblewrapWorkspace(WorkspaceBase):
         host_workdir: str | os.PathLike[str] | None = None,
         *,
         mode: Mode = "live",
-        mounts: Iterable[str | tuple[str, str]] = (),
+        mounts: Iterable[Mount | str | tuple[str, str]] = (),
         protect: bool = True,
         unprotected: Iterable[str] = (),
         strict: bool = False,

@@ -67,4 +67,12 @@ def rule_for(path: str, *, unprotected: frozenset[str] = frozenset()) -> str | N
     return None
 
 
+def known(name: str) -> bool:
+    """Whether `unprotected` may name this: a protected name, or a path below.
+
+    A path is that of a directory which is protected for being on the PATH.
+    """
+    return name in IN_ROOT or "/" in name
+
+
 _FOLDED = {name.casefold(): name for name in IN_ROOT}

@@ -6,7 +6,37 @@ from collections.abc import Mapping  # noqa: TC003 - read by dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
 
+from isobox.errors import InvalidArgumentError
+
 MiB = 1024 * 1024
+
+#: Below these a sandbox could not even start.
+_LEAST: dict[str, float] = {
+    "timeout": 0,
+    "max_timeout": 0,
+    "output": 0,
+    "processes": 8,
+    "open_files": 64,
+    "file_size": 1,
+    "memory": 32 * MiB,
+    "tmp": MiB,
+    "cpus": 0.05,
+    "disk": 1,
+}
+_FRACTIONS = frozenset(("timeout", "max_timeout", "cpus"))
+
+
+def _check(name: str, value: object, least: float) -> None:
+    if value is None and name not in ("output", "tmp"):
+        return
+    kinds = (int, float) if name in _FRACTIONS else (int,)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a number" if name in _FRACTIONS else "a whole number"
+        raise InvalidArgumentError(f"Limits: {name}={value!r} is not {kind}")
+    if not least <= value < float("inf"):
+        raise InvalidArgumentError(
+            f"Limits: {name}={value!r} is too little; the least is {least:g}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +56,9 @@ class Limits:
         file_size: Bytes of the largest file that a process may write.
         memory: Bytes of memory that the whole workspace may use.
         tmp: Bytes that /tmp holds; the private home holds as many.
+
+    Raises:
+        InvalidArgumentError: A limit is no number, or too small for a start.
     """
 
     timeout: float | None = None
@@ -38,6 +71,10 @@ class Limits:
     cpus: float | None = None
     disk: int | None = None
     tmp: int = 256 * MiB
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            _check(name, getattr(self, name), least)
 
 
 #: `live`: commands work on the directory itself. `copy`: on a private view of

@@ -4130,16 +4130,18 @@ def pull_tree(path: bytes, writer: int) -> Dict[str, Any]:
     return {"left_out": left_out}
 
 
-def push_tree(path: bytes, reader: int, clear: bool) -> Dict[str, Any]:
-    """Unpack a tar stream into a directory, which `clear` empties first."""
+def push_tree(
+    path: bytes, reader: int, clear: bool, sealed: List[bytes]
+) -> Dict[str, Any]:
+    """Unpack a tar stream into a directory, which `clear` empties first.
+
+    With `clear`, what is `sealed` against everybody stays as it is.
+    """
     import tarfile
 
     os.makedirs(path, exist_ok=True)
     if clear:
-        with os.scandir(path) as names:
-            for item in names:
-                for _ in remove_tree(item.path, True):
-                    pass
+        _clear(path, sealed)
     root = os.fsdecode(os.path.realpath(path))
     count = 0
     times: List[Tuple[str, tarfile.TarInfo]] = []
@@ -4154,6 +4156,8 @@ def push_tree(path: bytes, reader: int, clear: bool) -> Dict[str, Any]:
             ) as archive:
                 for member in archive:
                     target = _place(root, member)
+                    if clear and _below(os.fsencode(target), sealed):
+                        continue
                     _unpack(archive, member, root, target)
                     if member.isdir():
                         times.append((target, member))
@@ -4164,6 +4168,24 @@ def push_tree(path: bytes, reader: int, clear: bool) -> Dict[str, Any]:
         os.chmod(target, member.mode & 0o777)
         os.utime(target, (member.mtime, member.mtime))
     return {"count": count}
+
+
+def _clear(folder: bytes, sealed: List[bytes]) -> None:
+    """Remove all that a directory holds, but not what is sealed."""
+    with os.scandir(folder) as names:
+        paths = [item.path for item in names]
+    for path in paths:
+        if path in sealed:
+            continue
+        if any(place.startswith(path + b"/") for place in sealed):
+            _clear(path, sealed)
+            continue
+        for _ in remove_tree(path, True):
+            pass
+
+
+def _below(path: bytes, places: List[bytes]) -> bool:
+    return any(path == place or path.startswith(place + b"/") for place in places)
 
 
 def _place(root: str, member: Any) -> str:
@@ -4712,7 +4734,9 @@ _OPERATIONS: Dict[str, Any] = {
     "push": lambda g, s, f: Worker(
         g,
         s,
-        lambda reader, _writer: push_tree(f["path"], reader, f["clear"]),
+        lambda reader, _writer: push_tree(
+            f["path"], reader, f["clear"], g._config["sealed"]
+        ),
         takes=True,
     ),
     "dial": _dial,

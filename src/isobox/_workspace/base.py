@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import re
-import secrets
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -40,7 +37,7 @@ from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Errors, Guard, Limited
 from isobox._policy.policy import Policy
-from isobox._workspace import transfer
+from isobox._workspace import arguments, transfer
 from isobox._workspace.forward import Forward
 from isobox._workspace.outcome import checked, result_of
 from isobox._workspace.shell import Shell
@@ -77,7 +74,6 @@ if TYPE_CHECKING:
     from isobox._workspace.tools.session import Session
     from isobox._workspace.tools.tool import Tool
 
-_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _LIMITS = Limits()
 
 
@@ -114,10 +110,10 @@ class WorkspaceBase:
         limits: Limits | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self.workspace_id = _checked_id(workspace_id)
+        self.workspace_id = arguments.identifier(workspace_id)
         self._policy = policy or Policy.allow_all()
         self._limits = limits or _LIMITS
-        self._env = _checked_env(env or {})
+        self._env = arguments.environment(env or {})
         self._labels = dict(labels or {})
         self._audit = Audit(
             sink_for(audit), workspace=self.workspace_id, backend=self.backend
@@ -232,7 +228,9 @@ class WorkspaceBase:
             limits: Resource limits by setrlimit's name in lower case, such as
                 `{"nofile": 64, "cpu": 10}`.
             check: Raise when the command fails.
-            session_id: Run a string in this persistent shell; see `shell`.
+            session_id: Run a string in this persistent shell; see `shell`. It
+                has its own directory and variables, so `cwd`, `env`, `stdin`,
+                `idle_timeout`, `spool`, `user` and `limits` do not go with it.
 
         Raises:
             CommandFailedError: `check`, and the status is not 0.
@@ -241,6 +239,15 @@ class WorkspaceBase:
             SandboxLostError: The sandbox is gone.
         """
         if session_id is not None:
+            arguments.nothing_but_a_script(
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                idle_timeout=idle_timeout,
+                spool=spool,
+                user=user,
+                limits=limits,
+            )
             return await self._run_in_shell(
                 command,
                 session_id,
@@ -378,18 +385,18 @@ class WorkspaceBase:
         report: bool = False,
         label: str | None = None,
     ) -> Process:
-        argv, script = _command(command)
+        argv, script = arguments.command(command)
         return await self._do(
             Spawn(
                 argv=argv,
                 script=script,
                 cwd=self._path(cwd or "."),
-                env=_checked_env(env or {}),
+                env=arguments.environment(env or {}),
                 stdin=stdin,
                 tty=tty,
-                timeout=_seconds("timeout", timeout),
-                idle_timeout=_seconds("idle_timeout", idle_timeout),
-                capture=_count("output_limit", capture),
+                timeout=arguments.seconds("timeout", timeout),
+                idle_timeout=arguments.seconds("idle_timeout", idle_timeout),
+                capture=arguments.count("output_limit", capture),
                 spool=self._path(spool) if spool is not None else None,
                 user=user,
                 limits=dict(limits or {}),
@@ -413,8 +420,8 @@ class WorkspaceBase:
         """
         op = Read(
             path=self._path(path),
-            offset=_count("offset", offset) or 0,
-            length=_count("length", length),
+            offset=arguments.count("offset", offset) or 0,
+            length=arguments.count("length", length),
         )
         async with await self._do(op) as stream:
             return await stream.read()
@@ -455,8 +462,8 @@ class WorkspaceBase:
             ReadLines(
                 path=self._path(path),
                 start=start,
-                count=_count("count", count) or 0,
-                width=_count("width", width) or 0,
+                count=arguments.count("count", count) or 0,
+                width=arguments.count("width", width) or 0,
             )
         )
 
@@ -602,8 +609,8 @@ class WorkspaceBase:
         return await self._do(
             Scan(
                 path=self._path(path),
-                depth=_count("depth", depth),
-                limit=_count("limit", limit) or 0,
+                depth=arguments.count("depth", depth),
+                limit=arguments.count("limit", limit) or 0,
                 digest=digest,
             )
         )
@@ -660,8 +667,8 @@ class WorkspaceBase:
             Scan(
                 path=self._path(above or path),
                 depth=None,
-                limit=_count("limit", limit) or 0,
-                offset=_count("offset", offset) or 0,
+                limit=arguments.count("limit", limit) or 0,
+                offset=arguments.count("offset", offset) or 0,
                 pattern=pattern,
                 ignored=ignored,
                 files_only=files_only,
@@ -735,11 +742,13 @@ class WorkspaceBase:
                 types=tuple(types),
                 ignored=ignored,
                 hidden=hidden,
-                before=_count("before", context if before is None else before) or 0,
-                after=_count("after", context if after is None else after) or 0,
-                limit=_count("limit", limit) or 0,
-                offset=_count("offset", offset) or 0,
-                timeout=_seconds("timeout", timeout) or 0.0,
+                before=arguments.count("before", context if before is None else before)
+                or 0,
+                after=arguments.count("after", context if after is None else after)
+                or 0,
+                limit=arguments.count("limit", limit) or 0,
+                offset=arguments.count("offset", offset) or 0,
+                timeout=arguments.seconds("timeout", timeout) or 0.0,
             )
         )
 
@@ -939,51 +948,3 @@ def _utf8(text: str) -> bytes:
 
 def _encoded(stdin: str | bytes | None) -> bytes | None:
     return stdin.encode("utf-8", PATH_ERRORS) if isinstance(stdin, str) else stdin
-
-
-def _command(command: str | Sequence[str]) -> tuple[tuple[str, ...], str | None]:
-    if isinstance(command, str):
-        if "\0" in command:
-            raise InvalidArgumentError("the script holds a NUL byte")
-        return (), command
-    argv = tuple(command)
-    if not argv or not argv[0]:
-        raise InvalidArgumentError("the command is empty; name a program")
-    if any("\0" in part for part in argv):
-        raise InvalidArgumentError("an argument holds a NUL byte")
-    return argv, None
-
-
-def _seconds(name: str, value: float | None) -> float | None:
-    if value is not None and (value < 0 or not math.isfinite(value)):
-        raise InvalidArgumentError(f"{name}={value} is not a number of seconds >= 0")
-    return value
-
-
-def _count(name: str, value: int | None) -> int | None:
-    if value is not None and value < 0:
-        raise InvalidArgumentError(f"{name}={value} is below 0")
-    return value
-
-
-_Value = TypeVar("_Value", str, str | None)
-
-
-def _checked_env(env: Mapping[str, _Value]) -> dict[str, _Value]:
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name:
-            raise InvalidArgumentError(f"env: {name!r} is no name of a variable")
-        if "\0" in (value or ""):
-            raise InvalidArgumentError(f"env: the value of {name} holds a NUL byte")
-    return dict(env)
-
-
-def _checked_id(workspace_id: str | None) -> str:
-    if workspace_id is None:
-        return f"ws-{secrets.token_hex(8)}"
-    if not _ID.fullmatch(workspace_id):
-        raise InvalidArgumentError(
-            f"workspace_id={workspace_id!r}: use lower-case letters, digits and "
-            "'-', at most 63, beginning and ending with a letter or digit"
-        )
-    return workspace_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, get_args
 from typing_extensions import override
 
 from isobox._core.ops import Apply, Diff, Discard
+from isobox._core.protected import IN_ROOT, known
 from isobox._core.spec import MinIsolation, Mode, Mount
 from isobox._workspace.base import WorkspaceBase
 from isobox.errors import InvalidArgumentError
@@ -101,7 +102,7 @@ class BubblewrapWorkspace(WorkspaceBase):
         host_workdir: str | os.PathLike[str] | None = None,
         *,
         mode: Mode = "live",
-        mounts: Iterable[str | tuple[str, str]] = (),
+        mounts: Iterable[Mount | str | tuple[str, str]] = (),
         protect: bool = True,
         unprotected: Iterable[str] = (),
         strict: bool = False,
@@ -127,7 +128,7 @@ class BubblewrapWorkspace(WorkspaceBase):
             mode=_one_of("mode", mode, get_args(Mode)),
             mounts=tuple(_mount(each) for each in mounts),
             protect=protect,
-            unprotected=frozenset(unprotected),
+            unprotected=_names(unprotected),
             strict=strict,
             debug=debug,
             min_isolation=_one_of(
@@ -277,13 +278,29 @@ class _Options:
     min_isolation: MinIsolation
 
 
-def _mount(given: str | tuple[str, str]) -> Mount:
+def _mount(given: Mount | str | tuple[str, str]) -> Mount:
+    if isinstance(given, Mount):
+        given = (given.source, given.target)
     source, target = (given, given) if isinstance(given, str) else given
     source = os.path.expanduser(source)
     target = os.path.expanduser(target)
     if not (source.startswith("/") and target.startswith("/")):
         raise InvalidArgumentError(f"mounts: {given!r} is not absolute")
     return Mount(source=source, target=os.path.normpath(target))
+
+
+def _names(given: Iterable[str]) -> frozenset[str]:
+    if isinstance(given, str):
+        raise InvalidArgumentError(
+            f"unprotected={given!r}: give a list of names, such as [{given!r}]"
+        )
+    names = frozenset(given)
+    if unknown := sorted(name for name in names if not known(name)):
+        raise InvalidArgumentError(
+            f"unprotected: {', '.join(unknown)}: not protected in the first place; "
+            f"names that are: {', '.join(sorted(IN_ROOT))}"
+        )
+    return names
 
 
 _Word = TypeVar("_Word", bound=str)

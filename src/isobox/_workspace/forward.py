@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import SocketAttribute
 
-from isobox._channel.background import Background
+from isobox._channel.background import Background, collapsed
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from isobox._core.results import Connection
 
 _PIECE = 65536
+_BROKEN = (anyio.BrokenResourceError, IsoboxError, OSError)
 
 
 class Forward:
@@ -68,30 +69,27 @@ class Forward:
         await self.aclose()
 
     async def _carry(self, outside: SocketStream) -> None:
+        # What fails on one side ends both: a client never waits for the lost.
         async with outside:
-            try:
+            with contextlib.suppress(*_BROKEN), collapsed():
                 inside = await self._dial()
-            except (IsoboxError, OSError):
-                return
-            async with inside, anyio.create_task_group() as group:
-                # Either side may end first; the other still has its say.
-                group.start_soon(_pump_in, outside, inside)
-                group.start_soon(_pump_out, inside, outside)
+                async with inside, anyio.create_task_group() as group:
+                    # Either side may end first; the other still has its say.
+                    group.start_soon(_pump_in, outside, inside)
+                    group.start_soon(_pump_out, inside, outside)
 
 
 async def _pump_in(outside: SocketStream, inside: Connection) -> None:
-    with contextlib.suppress(anyio.BrokenResourceError, IsoboxError, OSError):
-        while True:
-            try:
-                data = await outside.receive(_PIECE)
-            except anyio.EndOfStream:
-                await inside.send_eof()
-                return
-            await inside.send(data)
+    while True:
+        try:
+            data = await outside.receive(_PIECE)
+        except anyio.EndOfStream:
+            await inside.send_eof()
+            return
+        await inside.send(data)
 
 
 async def _pump_out(inside: Connection, outside: SocketStream) -> None:
-    with contextlib.suppress(anyio.BrokenResourceError, IsoboxError, OSError):
-        async for data in inside:
-            await outside.send(data)
-        await outside.send_eof()
+    async for data in inside:
+        await outside.send(data)
+    await outside.send_eof()

@@ -235,7 +235,8 @@ class _Turn:
             raw = (raw + piece)[-_LONGEST_STATUS:]
         # SAFETY: what the workload wrote here can only fool itself.
         status, *background = raw[:-1].rpartition(b"\0")[2].split(b"\n")
-        self.status = int(status) & 0xFF if status.isdigit() else 1
+        known = status.isdigit() and len(status) <= 3
+        self.status = int(status) & 0xFF if known else 1
         self.background = frozenset(filter(None, background))
 
     async def _collect(self, stream: ByteStream, keeper: _Keeper) -> None:

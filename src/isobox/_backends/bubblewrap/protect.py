@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox import _workdir
 from isobox._backends.bubblewrap import view
+from isobox._core.paths import within
 from isobox._core.protected import ABSENT, ANYWHERE, IN_ROOT, SKIPPED
 from isobox._linux.syscalls import (
     RESOLVE_BENEATH,
@@ -53,6 +54,15 @@ class Survey:
     held: list[str] = field(default_factory=list[str])
     links: dict[str, str] = field(default_factory=dict[str, str])
 
+    def hold(self, paths: Iterable[str]) -> None:
+        """Add paths, except what lies below others."""
+        every = sorted({*self.held, *paths})
+        self.held[:] = [
+            path
+            for path in every
+            if not any(within(path, other) for other in every if other != path)
+        ]
+
 
 def show(plan: Plan) -> None:
     """Mount every protected name read-only, and what leads to it on itself.
@@ -65,6 +75,7 @@ def show(plan: Plan) -> None:
     stand_ins = StandIns(root, _absent(root, plan.spec.unprotected))
     plan.held.callback(stand_ins.release)
     found = survey(root, plan.spec.unprotected)
+    found.hold(_on_path(root) - plan.spec.unprotected)
     if found.links:
         keeper = os.dup(root)
         plan.held.callback(_put_back, keeper, found.links)
@@ -76,6 +87,20 @@ def show(plan: Plan) -> None:
                 plan.shown.add("--bind-fd", plan.beneath(above), _inside(above))
         plan.shown.add("--ro-bind-fd", plan.beneath(path), _inside(path))
     plan.sealed.extend(_inside(path) for path in found.held)
+
+
+def _on_path(root: int) -> set[str]:
+    """Return the directories below that the host's user runs programs from."""
+    base = os.readlink(f"/proc/self/fd/{root}")
+    found: set[str] = set()
+    for entry in os.environ.get("PATH", "").split(":"):
+        path = os.path.normpath(entry) if entry.startswith("/") else base
+        if within(path, base) and path != base:
+            relative = os.path.relpath(path, base)
+            with contextlib.suppress(OSError, StorageError):
+                os.close(open_beneath(root, relative))
+                found.add(relative)
+    return found
 
 
 def survey(root: int, unprotected: frozenset[str]) -> Survey:

@@ -220,6 +220,17 @@ def mounts(view: View, wanted: Iterable[Mount]) -> None:
     """
     for mount in wanted:
         source = os.path.realpath(mount.source)
+        if source == "/":
+            raise InvalidArgumentError(
+                "mounts: the whole host is not to be seen; name what is needed",
+                path=mount.source,
+            )
+        if within(mount.target, ROOT):
+            raise InvalidArgumentError(
+                f"mounts: {mount.target!r} is in the workspace, where it would need "
+                "something to stand on; choose a target outside",
+                path=mount.target,
+            )
         if not (os.path.isdir(source) or os.path.isfile(source)):
             # A read-only mount of a socket does not stop anybody to connect.
             raise InvalidArgumentError(

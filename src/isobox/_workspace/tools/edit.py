@@ -99,7 +99,8 @@ class Edit(SessionTool[EditArguments]):
         made = count(edited.replacements, "replacement")
         return said(
             note(f"edited {self.session.shown(path)}: {made}"),
-            bounded_diff(edited.diff.splitlines()),
+            # Its first two lines name the file, which has just been named.
+            bounded_diff(edited.diff.splitlines()[2:]),
             metadata={
                 "path": path,
                 "replacements": edited.replacements,

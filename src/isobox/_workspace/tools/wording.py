@@ -108,8 +108,8 @@ def _moved(line: str, offset: int) -> str:
 
 
 def _shifted(span: str, offset: int) -> str:
-    start, comma, length = span[1:].partition(",")
-    return f"{span[0]}{int(start) + offset}{comma}{length}"
+    start, _, length = span[1:].partition(",")
+    return f"{span[0]}{int(start) + offset},{length or 1}"
 
 
 def bounded_diff(lines: Sequence[str]) -> str:

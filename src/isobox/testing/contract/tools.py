@@ -188,7 +188,7 @@ class ToolsContract(Contract):
     @pytest.mark.parametrize(
         ("old", "words"),
         [
-            ("retrun", ["return 1", "2"]),
+            ("    retrun 1", ["return 1", "2"]),
             ("     2\t    return 1", ["leave out the numbers"]),
         ],
     )
@@ -233,7 +233,7 @@ class ToolsContract(Contract):
         await workspace.write("f", "x")
         result = await call(workspace, "Grep", pattern="(")
         assert result.is_error
-        assert "(" in result.text
+        assert "pattern" in result.text
 
     async def test_a_long_grep_goes_on(self, workspace: WorkspaceBase) -> None:
         await workspace.write("f", "".join(f"{n} {'x' * 300}\n" for n in range(500)))

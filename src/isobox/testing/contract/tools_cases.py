@@ -161,7 +161,7 @@ READ: Final = (
     _read(
         "a binary file",
         b"\x7fELF\x02\x01\x01\0\0\0",
-        "f is binary (application/x-executable, 10 bytes); look at it with Bash: file, "
+        "f is binary (application/x-elf, 10 bytes); look at it with Bash: file, "
         "strings, xxd",
         is_error=True,
     ),
@@ -346,7 +346,7 @@ WRITE: Final = (
         name="a file that was rewritten with what it held",
         tool="Write",
         arguments={"file_path": "f", "content": "new\n"},
-        text="[replaced f: 1 line, 4 bytes]\n@@ -1 +1 @@\n-old\n+new",
+        text="[replaced f: 1 line, 4 bytes]\n@@ -1,1 +1,1 @@\n-old\n+new",
         files={"f": b"old\n"},
         read=("f",),
         changed={"f": b"old\n"},
@@ -438,21 +438,21 @@ EDIT: Final = (
         "every place",
         b"a b a\n",
         [("a", "x", True)],
-        "[edited f: 2 replacements]\n@@ -1 +1 @@\n-a b a\n+x b x",
+        "[edited f: 2 replacements]\n@@ -1,1 +1,1 @@\n-a b a\n+x b x",
         b"x b x\n",
     ),
     _edit(
         "several edits, each on what the last left",
         b"a\n",
         [("a", "b"), ("b", "c")],
-        "[edited f: 2 replacements]\n@@ -1 +1 @@\n-a\n+c",
+        "[edited f: 2 replacements]\n@@ -1,1 +1,1 @@\n-a\n+c",
         b"c\n",
     ),
     _edit(
         "a deletion",
         b"a\nb\n",
         [("b\n", "")],
-        "[edited f: 1 replacement]\n@@ -1,2 +1 @@\n a\n-b",
+        "[edited f: 1 replacement]\n@@ -1,2 +1,1 @@\n a\n-b",
         b"a\n",
     ),
     _edit(
@@ -466,21 +466,21 @@ EDIT: Final = (
         "a byte order mark is kept",
         b"\xef\xbb\xbfa\n",
         [("a", "b")],
-        "[edited f: 1 replacement]\n@@ -1 +1 @@\n-a\n+b",
+        "[edited f: 1 replacement]\n@@ -1,1 +1,1 @@\n-a\n+b",
         b"\xef\xbb\xbfb\n",
     ),
     _edit(
         "UTF-16 is kept",
         b"\xff\xfe" + "aé\n".encode("utf-16-le"),
         [("é", "ü")],
-        "[edited f: 1 replacement]\n@@ -1 +1 @@\n-aé\n+aü",
+        "[edited f: 1 replacement]\n@@ -1,1 +1,1 @@\n-aé\n+aü",
         b"\xff\xfe" + "aü\n".encode("utf-16-le"),
     ),
     _edit(
         "Latin-1 is kept",
         b"caf\xe9\n",
         [("é", "è")],
-        "[edited f: 1 replacement]\n@@ -1 +1 @@\n-café\n+cafè",
+        "[edited f: 1 replacement]\n@@ -1,1 +1,1 @@\n-café\n+cafè",
         b"caf\xe8\n",
     ),
     Case(
@@ -819,8 +819,8 @@ PATCH: Final = (
         name="a new file and a removed one",
         tool="ApplyPatch",
         arguments={
-            "patch": "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n"
-            "--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-y\n"
+            "patch": "--- /dev/null\n+++ b/new\n@@ -0,0 +1,1 @@\n+x\n"
+            "--- a/old\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-y\n"
         },
         text="wrote new\nremoved old",
         files={"old": b"y\n"},
@@ -944,8 +944,8 @@ REFUSED: Final[tuple[tuple[str, Mapping[str, object], str], ...]] = (
     ),
     (
         "Read",
-        {"file_path": "f", "lines": 3},
-        f"lines: there is no such argument; did you mean limit? there are {_FEW}",
+        {"file_path": "f", "limt": 3},
+        f"limt: there is no such argument; did you mean limit? there are {_FEW}",
     ),
     (
         "Read",

@@ -22,9 +22,9 @@ from isobox._workspace.tools.wording import (
     [
         ("", "", ""),
         ("a\n", "a\n", ""),
-        ("", "a\n", "@@ -0,0 +1 @@\n+a"),
-        ("a\n", "", "@@ -1 +0,0 @@\n-a"),
-        ("a\n", "b\n", "@@ -1 +1 @@\n-a\n+b"),
+        ("", "a\n", "@@ -0,0 +1,1 @@\n+a"),
+        ("a\n", "", "@@ -1,1 +0,0 @@\n-a"),
+        ("a\n", "b\n", "@@ -1,1 +1,1 @@\n-a\n+b"),
         ("a\nb\n", "a\nc\n", "@@ -1,2 +1,2 @@\n a\n-b\n+c"),
         (
             "".join(f"{n}\n" for n in range(1, 21)),
@@ -36,7 +36,7 @@ from isobox._workspace.tools.wording import (
             "y\n" * 300,
             "400 lines from line 1 on gave way to 300 others",
         ),
-        ("a\n", "a\nb\n", "@@ -1 +1,2 @@\n a\n+b"),
+        ("a\n", "a\nb\n", "@@ -1,1 +1,2 @@\n a\n+b"),
     ],
 )
 def test_difference(old, new, diff):

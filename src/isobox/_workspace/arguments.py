@@ -1,0 +1,124 @@
+"""What callers pass, checked before anything of it is used."""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from isobox.errors import InvalidArgumentError
+
+_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_Value = TypeVar("_Value", str, str | None)
+
+
+def command(given: str | Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """Return what is to run: an argv, or a script for the shell.
+
+    Raises:
+        InvalidArgumentError: It is empty, holds a NUL, or is neither.
+    """
+    if isinstance(given, str):
+        if "\0" in given:
+            raise InvalidArgumentError("the script holds a NUL byte")
+        return (), given
+    argv = _strings("the command", given)
+    if not argv or not argv[0]:
+        raise InvalidArgumentError("the command is empty; name a program")
+    if any("\0" in part for part in argv):
+        raise InvalidArgumentError("an argument holds a NUL byte")
+    return argv, None
+
+
+def _strings(name: str, given: object) -> tuple[str, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
+        raise InvalidArgumentError(
+            f"{name} is a string (a script) or a sequence of strings, not {given!r}"
+        )
+    parts: tuple[object, ...] = tuple(given)
+    strings = tuple(part for part in parts if isinstance(part, str))
+    if len(strings) != len(parts):
+        wrong = next(part for part in parts if not isinstance(part, str))
+        raise InvalidArgumentError(f"{name}: {wrong!r} is no string")
+    return strings
+
+
+def seconds(name: str, value: float | None) -> float | None:
+    """Return a time, or None for no bound.
+
+    Raises:
+        InvalidArgumentError: It is no number, negative or without end.
+    """
+    if value is None:
+        return None
+    number: object = value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise InvalidArgumentError(f"{name}={number!r} is not a number of seconds")
+    if number < 0 or not math.isfinite(number):
+        raise InvalidArgumentError(f"{name}={number} is not a number of seconds >= 0")
+    return value
+
+
+def count(name: str, value: int | None) -> int | None:
+    """Return a number of things, or None for all of them.
+
+    Raises:
+        InvalidArgumentError: It is no whole number, or negative.
+    """
+    number: object = value
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidArgumentError(f"{name}={number!r} is not a whole number")
+    if number < 0:
+        raise InvalidArgumentError(f"{name}={number} is below 0")
+    return value
+
+
+def nothing_but_a_script(**others: object) -> None:
+    """Refuse what a persistent shell cannot honour.
+
+    Raises:
+        InvalidArgumentError: Something was given.
+    """
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise InvalidArgumentError(
+            f"{', '.join(given)}: not together with session_id, whose shell has its "
+            "own; set it in the script"
+        )
+
+
+def environment(given: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return variables by name.
+
+    Raises:
+        InvalidArgumentError: A name or value cannot be one.
+    """
+    for name, value in given.items():
+        checked: tuple[object, object] = name, value
+        if not isinstance(checked[0], str) or not name or "=" in name or "\0" in name:
+            raise InvalidArgumentError(f"env: {name!r} is no name of a variable")
+        if not isinstance(checked[1], str | None):
+            raise InvalidArgumentError(f"env: the value of {name} is no string")
+        if "\0" in (value or ""):
+            raise InvalidArgumentError(f"env: the value of {name} holds a NUL byte")
+    return dict(given)
+
+
+def identifier(given: str | None) -> str:
+    """Return a workspace's id, a new random one for None.
+
+    Raises:
+        InvalidArgumentError: It is no id.
+    """
+    if given is None:
+        return f"ws-{secrets.token_hex(8)}"
+    if not _ID.fullmatch(given):
+        raise InvalidArgumentError(
+            f"workspace_id={given!r}: use lower-case letters, digits and "
+            "'-', at most 63, beginning and ending with a letter or digit"
+        )
+    return given

@@ -1,0 +1,142 @@
+"""Where records go."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from isobox import LocalWorkspace
+from isobox._audit.sinks import AuditSink, JsonlSink, MemorySink, sink_for
+
+
+def lines(path: os.PathLike[str]) -> list[dict]:
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture
+def sink(tmp_path):
+    sink = JsonlSink(tmp_path / "audit.jsonl")
+    yield sink
+    sink.close()
+
+
+def test_each_record_is_a_line(sink):
+    records = [{"text": "a\nb\u2028"}, {"odd": "\udcff", "number": 1.5, "none": None}]
+    for record in records:
+        sink.put(record)
+    assert lines(sink.path) == records
+
+
+def test_only_the_owner_reads_it(sink):
+    assert stat.S_IMODE(os.stat(sink.path).st_mode) == 0o600
+
+
+def test_what_was_there_stays(sink, tmp_path):
+    sink.put({"n": 1})
+    again = JsonlSink(tmp_path / "audit.jsonl")
+    again.put({"n": 2})
+    again.close()
+    assert lines(sink.path) == [{"n": 1}, {"n": 2}]
+
+
+def test_threads_do_not_mix_their_lines(sink):
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(400):
+            pool.submit(sink.put, {"n": number, "text": "x" * 5000})
+    assert sorted(each["n"] for each in lines(sink.path)) == list(range(400))
+
+
+def test_processes_do_not_mix_their_lines(sink):
+    code = (
+        "import sys; from isobox._audit.sinks import JsonlSink;"
+        "s = JsonlSink(sys.argv[1]);"
+        "[s.put({'who': sys.argv[2], 'text': 'x' * 3000}) for _ in range(100)]"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, sink.path, str(who)], env=env)
+        for who in range(3)
+    ]
+    assert [each.wait(60) for each in running] == [0, 0, 0]
+    assert len(lines(sink.path)) == 300
+
+
+def test_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        JsonlSink(tmp_path / "link")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_place_that_is_none_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        JsonlSink(tmp_path / "absent/audit")
+
+
+def test_a_record_that_does_not_fit_raises(sink):
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, sink._descriptor)
+    os.close(full)
+    with pytest.raises(OSError, match="No space"):
+        sink.put({"n": 1})
+
+
+def test_the_sink_that_an_argument_names(tmp_path):
+    memory = MemorySink()
+    assert sink_for(None) is None
+    assert sink_for(memory) is memory
+    named = sink_for(tmp_path / "f")
+    assert isinstance(named, JsonlSink)
+    named.close()
+    assert isinstance(memory, AuditSink)
+
+
+@pytest.mark.anyio
+async def test_a_workspace_records_its_life_and_its_operations(tmp_path):
+    sink = MemorySink()
+    async with LocalWorkspace(tmp_path, audit=sink, workspace_id="w-1") as workspace:
+        await workspace.run(["sh", "-c", "exit 3"])
+        await workspace.write("f", b"hush")
+        await workspace.read_bytes("f")
+    kinds = [(each["kind"], each.get("op")) for each in sink.records]
+    assert kinds[0] == ("lifecycle", None)
+    assert kinds[-1] == ("lifecycle", None)
+    assert [op for kind, op in kinds if kind == "intent"] == ["spawn", "write", "read"]
+    outcomes = [each for each in sink.records if each["kind"] == "outcome"]
+    assert len(outcomes) == 3
+    ends = [each.get("end") for each in outcomes]
+    assert any(isinstance(end, dict) and end.get("exit_code") == 3 for end in ends)
+    assert {each["workspace"] for each in sink.records} == {"w-1"}
+    assert "hush" not in repr(sink.records)
+    assert json.dumps(sink.records)
+
+
+class Choosy:
+    """Takes everything but the outcome of a command."""
+
+    def __init__(self) -> None:
+        self.records: list = []
+
+    def put(self, record) -> None:
+        if record["kind"] == "outcome":
+            raise OSError("no space left")
+        self.records.append(record)
+
+
+@pytest.mark.anyio
+@pytest.mark.xfail(
+    reason="a sink that raises on an outcome ends the whole channel", strict=True
+)
+async def test_a_sink_that_fails_at_an_outcome_ends_no_sandbox(tmp_path):
+    async with LocalWorkspace(tmp_path, audit=Choosy()) as workspace:
+        with pytest.raises(OSError, match="no space"):
+            await workspace.run("true", timeout=10)
+        sandbox = workspace._sandbox
+        assert sandbox.channel.failure is None
