@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         SnapshotRef,
         Usage,
     )
-    from isobox._core.spec import Limits, MinIsolation, Mode
+    from isobox._core.spec import Limits, MinIsolation, Mode, Mount
     from isobox._policy.policy import Policy
     from isobox._workspace import base, forward, shell
     from isobox._workspace.tools import tool as tools

@@ -48,7 +48,7 @@ class Engine:
                     "dockerd",
                     *("--data-root", f"{base}/data", "--exec-root", f"{base}/exec"),
                     *("--pidfile", f"{base}/pid", "--host", self._socket),
-                    *("--storage-driver", "vfs", "--bridge", "none"),
+                    *("--bridge", "none"),
                     *("--iptables=false", "--ip6tables=false"),
                 ],
                 stdin=subprocess.DEVNULL,

@@ -259,7 +259,34 @@ def translate_glob(pattern: str) -> str:
     while at < len(pattern):
         piece, at, depth = _translate(pattern, at, depth)
         out.append(piece)
-    return "(?s:" + "".join(out) + (")" * depth) + r")\Z"
+    return "(?s:" + _decided(out) + (")" * depth) + r")\Z"
+
+
+_STAR, _STARS = "[^/]*", ".*"
+_GROUPS = [0]
+
+
+def _decided(pieces: List[str]) -> str:
+    """Join pieces so that a star tries what follows it at one place alone.
+
+    What stands between two stars is best found as early as it can be; to try
+    the later places too would take exponential time, and find nothing more.
+    """
+    out: List[str] = []
+    begin: Optional[int] = None
+    for piece in pieces:
+        star = piece in (_STAR, _STARS)
+        if begin is not None and star and out[begin] in (_STAR, piece):
+            _GROUPS[0] += 1  # several patterns may be joined into one
+            name = "d%d" % _GROUPS[0]
+            found = out[begin] + "?" + "".join(out[begin + 1 :])
+            out[begin:] = ["(?=(?P<%s>%s))(?P=%s)" % (name, found, name)]
+        if star:
+            begin = len(out)
+        elif piece.startswith(("(?:", "|", ")")):
+            begin = None
+        out.append(piece)
+    return "".join(out)
 
 
 def _translate(pattern: str, at: int, depth: int) -> Tuple[str, int, int]:
@@ -287,8 +314,8 @@ def _stars(pattern: str, at: int) -> Tuple[str, int]:
     if pattern.startswith("**/", at):
         return "(?:.*/)?", at + 3
     if pattern.startswith("**", at):
-        return ".*", at + 2
-    return "[^/]*", at + 1
+        return _STARS, at + 2
+    return _STAR, at + 1
 
 
 def _bracket(pattern: str, at: int) -> Tuple[str, int]:
@@ -397,7 +424,7 @@ def translate_rule(pattern: bytes) -> Optional[bytes]:
 
     None if it can match nothing.
     """
-    out: List[bytes] = []
+    out: List[str] = []
     at = 0
     # Git compares what stands before the first wildcard by itself, and takes
     # what follows for a pattern of its own.
@@ -407,7 +434,7 @@ def translate_rule(pattern: bytes) -> Optional[bytes]:
         if char == b"*":
             piece, at = _rule_stars(pattern, at, begin)
         elif char == b"?":
-            piece, at = b"[^/]", at + 1
+            piece, at = "[^/]", at + 1
         elif char == b"[":
             found = _rule_bracket(pattern, at)
             if found is None:
@@ -421,14 +448,14 @@ def translate_rule(pattern: bytes) -> Optional[bytes]:
                     return None
             piece, at = _escaped(char), at + 1
         out.append(piece)
-    return b"(?:" + b"".join(out) + b")\\Z"
+    return ("(?:" + _decided(out) + ")\\Z").encode("ascii")
 
 
-def _escaped(char: bytes) -> bytes:
-    return b"\\x%02x" % char[0]
+def _escaped(char: bytes) -> str:
+    return "\\x%02x" % char[0]
 
 
-def _rule_stars(pattern: bytes, at: int, begin: int) -> Tuple[bytes, int]:
+def _rule_stars(pattern: bytes, at: int, begin: int) -> Tuple[str, int]:
     end = at
     while pattern[end : end + 1] == b"*":
         end += 1
@@ -439,17 +466,17 @@ def _rule_stars(pattern: bytes, at: int, begin: int) -> Tuple[bytes, int]:
         or not alone
         or not (not rest or rest.startswith(b"/") or rest.startswith(b"\\/"))
     ):
-        return b"[^/]*", end
+        return _STAR, end
     if rest.startswith(b"/"):
-        return b"(?:.*/)?", end + 1
-    return b".*", end
+        return "(?:.*/)?", end + 1
+    return _STARS, end
 
 
-def _rule_bracket(pattern: bytes, at: int) -> Optional[Tuple[bytes, int]]:
+def _rule_bracket(pattern: bytes, at: int) -> Optional[Tuple[str, int]]:
     at += 1
     negated = pattern[at : at + 1] in (b"!", b"^")
     at += negated
-    members: List[bytes] = []
+    members: List[str] = []
     before: Optional[bytes] = None
     first = True
     while first or pattern[at : at + 1] != b"]":
@@ -470,17 +497,17 @@ def _rule_bracket(pattern: bytes, at: int) -> Optional[Tuple[bytes, int]]:
             if last is None:
                 return None
             if before <= last:
-                members.append(_escaped(before) + b"-" + _escaped(last))
+                members.append(_escaped(before) + "-" + _escaped(last))
             before = None
             continue
         before, at = _rule_char(pattern, at)
         if before is None:
             return None
         members.append(_escaped(before))
-    inside = b"".join(members)
+    inside = "".join(members)
     if not inside:
-        return (b"[^/]" if negated else b"(?!)"), at + 1
-    return b"(?!/)[" + (b"^" if negated else b"") + inside + b"]", at + 1
+        return ("[^/]" if negated else "(?!)"), at + 1
+    return "(?!/)[" + ("^" if negated else "") + inside + "]", at + 1
 
 
 def _rule_char(pattern: bytes, at: int) -> Tuple[Optional[bytes], int]:
@@ -490,18 +517,18 @@ def _rule_char(pattern: bytes, at: int) -> Tuple[Optional[bytes], int]:
 
 
 _CLASSES = {
-    b"alnum": b"0-9A-Za-z",
-    b"alpha": b"A-Za-z",
-    b"blank": b" \\t",
-    b"cntrl": b"\\x00-\\x1f\\x7f",
-    b"digit": b"0-9",
-    b"graph": b"!-~",
-    b"lower": b"a-z",
-    b"print": b" -~",
-    b"punct": b"!-/:-@\\[-`{-~",
-    b"space": b" \\t-\\r",
-    b"upper": b"A-Z",
-    b"xdigit": b"0-9A-Fa-f",
+    b"alnum": "0-9A-Za-z",
+    b"alpha": "A-Za-z",
+    b"blank": " \\t",
+    b"cntrl": "\\x00-\\x1f\\x7f",
+    b"digit": "0-9",
+    b"graph": "!-~",
+    b"lower": "a-z",
+    b"print": " -~",
+    b"punct": "!-/:-@\\[-`{-~",
+    b"space": " \\t-\\r",
+    b"upper": "A-Z",
+    b"xdigit": "0-9A-Fa-f",
 }
 
 
@@ -611,8 +638,9 @@ class Refused(Exception):
         self.path = path
 
 
-#: Characters of the message of a refusal, which may show lines of a file.
+#: Characters of the message of a refusal that shows lines of a file.
 LONGEST_MESSAGE = 4000
+_SHOWING = ("mismatch", "hunk")
 
 _CODES = {
     errno.ENOENT: "missing",
@@ -635,7 +663,7 @@ def _refusal(error: BaseException) -> Dict[str, Any]:
     elif isinstance(error, OSError):
         number = error.errno or 0
         code, message = _CODES.get(number, "storage"), os.strerror(number)
-    message = message[:LONGEST_MESSAGE]
+    message = message[: LONGEST_MESSAGE if code in _SHOWING else 500]
     path: Optional[bytes] = getattr(error, "path", None)
     return {"code": code, "message": message, "errno": number, "path": path}
 

@@ -126,9 +126,9 @@ class BubblewrapWorkspace(WorkspaceBase):
         self._workdir = _host_path(host_workdir)
         self._options = _Options(
             mode=_one_of("mode", mode, get_args(Mode)),
-            mounts=tuple(_mount(each) for each in mounts),
+            mounts=tuple(mount(each) for each in mounts),
             protect=protect,
-            unprotected=_names(unprotected),
+            unprotected=names(unprotected),
             strict=strict,
             debug=debug,
             min_isolation=_one_of(
@@ -239,7 +239,7 @@ class SeatbeltWorkspace(WorkspaceBase):
             labels=labels,
         )
         self._workdir = _host_path(host_workdir)
-        self._mounts = tuple(_mount(each) for each in mounts)
+        self._mounts = tuple(mount(each) for each in mounts)
         self._protect = protect
         self._unprotected = frozenset(unprotected)
 
@@ -278,7 +278,12 @@ class _Options:
     min_isolation: MinIsolation
 
 
-def _mount(given: Mount | str | tuple[str, str]) -> Mount:
+def mount(given: Mount | str | tuple[str, str]) -> Mount:
+    """Return the mount that a path, a pair of paths or a mount stands for.
+
+    Raises:
+        InvalidArgumentError: A path is not absolute.
+    """
     if isinstance(given, Mount):
         given = (given.source, given.target)
     source, target = (given, given) if isinstance(given, str) else given
@@ -289,7 +294,12 @@ def _mount(given: Mount | str | tuple[str, str]) -> Mount:
     return Mount(source=source, target=os.path.normpath(target))
 
 
-def _names(given: Iterable[str]) -> frozenset[str]:
+def names(given: Iterable[str]) -> frozenset[str]:
+    """Return the protected names that may be written all the same.
+
+    Raises:
+        InvalidArgumentError: One is not protected in the first place.
+    """
     if isinstance(given, str):
         raise InvalidArgumentError(
             f"unprotected={given!r}: give a list of names, such as [{given!r}]"

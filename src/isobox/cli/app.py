@@ -91,6 +91,19 @@ def run(
     timeout: Annotated[
         float | None, typer.Option(help="Seconds until it is killed.")
     ] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="Bytes of memory that it may use.")
+    ] = None,
+    mount: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="What else it sees, read-only; repeatable."),
+    ] = None,
+    unprotected: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A protected name, as .git, that it may write."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,
@@ -107,6 +120,9 @@ def run(
         workdir=workdir,
         env=tuple(env or ()),
         timeout=timeout,
+        memory=memory,
+        mounts=tuple(mount or ()),
+        unprotected=tuple(unprotected or ()),
         as_json=as_json,
         audit=audit,
     )

@@ -6,13 +6,16 @@ import json
 import os
 import pwd
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from isobox._core.results import RunResult
 from isobox._core.spec import Limits
 from isobox._workspace.base import WorkspaceBase
+from isobox._workspace.classes import mount, names
 from isobox.cli import terminal
 from isobox.cli.status import TIMED_OUT
 from isobox.cli.streams import STDERR, STDIN, STDOUT, Collector, carry, copy, feed
@@ -20,12 +23,14 @@ from isobox.errors import (
     BackendMissingError,
     BackendUnavailableError,
     InvalidArgumentError,
+    IsoboxError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from isobox._core.results import Exit
+    from isobox._core.spec import SandboxSpec
 
 #: What isolates where nobody says what should.
 DEFAULT = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
@@ -40,6 +45,9 @@ class Request:
     workdir: str | None = None
     env: tuple[str, ...] = ()
     timeout: float | None = None
+    memory: int | None = None
+    mounts: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
     as_json: bool = False
     audit: str | None = None
 
@@ -51,6 +59,15 @@ async def run(request: Request) -> int:
         IsoboxError: isobox itself failed.
         BrokenPipeError: Nobody reads our output any more.
     """
+    try:
+        return await _run(request)
+    except IsoboxError as error:
+        if request.as_json:
+            _print({"error": type(error).__name__, "message": str(error)})
+        raise
+
+
+async def _run(request: Request) -> int:
     workspace = _workspace(request)
     try:
         await workspace.initialize()
@@ -116,19 +133,23 @@ async def _captured(workspace: WorkspaceBase, request: Request) -> int:
             ),
             meanwhile=(partial(feed, process),) if piped else (),
         )
-    sys.stdout.write(_as_json(end, output, errors))
-    sys.stdout.flush()
+    _print(_fields(end, output, errors))
     return _status(end)
 
 
-def _as_json(end: Exit, output: Collector, errors: Collector) -> str:
+def _print(fields: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def _fields(end: Exit, output: Collector, errors: Collector) -> dict[str, object]:
     result = RunResult(
         exit_code=end.exit_code,
         signal=end.signal,
         output=output.captured(),
         errors=errors.captured(),
     )
-    fields = {
+    return {
         "exit_code": end.exit_code,
         "signal": end.signal,
         "stdout": result.stdout,
@@ -140,9 +161,9 @@ def _as_json(end: Exit, output: Collector, errors: Collector) -> str:
         "idle_timed_out": end.idle_timed_out,
         "oom_killed": end.oom_killed,
         "background": end.background,
+        "limit": end.limit,
         "duration": end.duration,
     }
-    return json.dumps(fields) + "\n"
 
 
 def _status(end: Exit) -> int:
@@ -161,15 +182,27 @@ def _workspace(request: Request) -> WorkspaceBase:
     kind = type("Workspace", (_WithDirectory,), {"backend": backend})
     return kind(
         request.workdir or _current_directory(),
-        env=_variables(request.env),
-        audit=request.audit,
+        request,
     )
 
 
 class _WithDirectory(WorkspaceBase):
-    def __init__(self, workdir: str, *, env: dict[str, str], audit: str | None) -> None:
-        super().__init__(env=env, audit=audit)
+    def __init__(self, workdir: str, request: Request) -> None:
+        super().__init__(
+            env=_variables(request.env),
+            audit=request.audit,
+            limits=Limits(memory=request.memory),
+        )
         self._workdir = os.path.abspath(workdir)
+        self._request = request
+
+    @override
+    def _spec(self) -> SandboxSpec:
+        return replace(
+            super()._spec(),
+            mounts=tuple(mount(path) for path in self._request.mounts),
+            unprotected=names(self._request.unprotected),
+        )
 
 
 def _variables(pairs: Iterable[str]) -> dict[str, str]:

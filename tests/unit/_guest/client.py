@@ -39,7 +39,8 @@ SEARCH = {
     "literal": False,
     "ignore_case": False,
     "glob": None,
-    "context": 0,
+    "before": 0,
+    "after": 0,
     "limit": 1000,
     "timeout": 30.0,
 }

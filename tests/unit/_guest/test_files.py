@@ -529,7 +529,7 @@ def test_lines_are_found_with_what_is_around_them(guest, tmp_path):
     (tmp_path / "b.txt").write_text("one\ntwo\nthree\n")
     (tmp_path / "a.py").write_text("TWO\n")
     (tmp_path / "binary").write_bytes(b"two\0")
-    found, result = search(guest, tmp_path, "^t", context=1)
+    found, result = search(guest, tmp_path, "^t", before=1, after=1)
     assert [(each.line, each.text, each.before, each.after) for each in found] == [
         (2, "two", ("one",), ("three",)),
         (3, "three", ("two",), ()),

@@ -59,12 +59,19 @@ def files(guest: Guest, folder: bytes) -> None:
     guest.result(small)
     edit = guest.open("edit", path=folder + b"/small", pieces=[[b"b", b"B", False]], if_match=None)
     assert guest.result(edit)["count"] == 1
+    lines = guest.open("read_lines", path=folder + b"/small", start=-1, count=9, width=3)
+    assert guest.result(lines)["clipped"] == [1]
+    assert lines.bytes() == b"a B"
+    hunk = {"body": "-a B c\n+a B d", "line": 1, "anchors": [], "at_end": True, "newline": None}
+    change = {"path": folder + b"/small", "target": None, "kind": "update", "mode": None}
+    patch = guest.open("patch", changes=[{**change, "hunks": [hunk]}])
+    assert guest.result(patch)["removed"] == []
     scan = guest.open("scan", path=folder, **{**SCAN, "depth": None, "pattern": "**/[f-s]*"})
     guest.result(scan)
     assert scan.bytes().count(folder) == 3
-    search = guest.open("search", path=folder, **{**SEARCH, "pattern": "B c$"})
+    search = guest.open("search", path=folder, **{**SEARCH, "pattern": "B d$"})
     guest.result(search)
-    assert b"a B c" in search.bytes()
+    assert b"a B d" in search.bytes()
 
 
 def trees(guest: Guest, folder: bytes) -> None:
@@ -97,6 +104,6 @@ def test_an_interpreter_that_is_none_is_refused(tmp_path):
 def test_every_operation_there_is_was_tried():
     assert set(agent._OPERATIONS) == {
         "spawn", "kill", "read", "write", "edit", "scan", "search", "remove",
-        "pull", "push", "dial", "listen",
+        "pull", "push", "dial", "listen", "read_lines", "patch",
     }  # fmt: skip
     assert set(SPAWN) >= {"argv", "script", "cwd"}

@@ -16,7 +16,7 @@ from isobox._channel.sandbox import ChannelSandbox
 from isobox._channel.start import GuestChild, GuestFailedError
 from isobox._guest import bundle
 from isobox.abc import Availability, Barrier, Capability, Isolation, Provider
-from isobox.errors import BackendUnavailableError
+from isobox.errors import BackendUnavailableError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from isobox.abc import Sandbox, SandboxSpec
@@ -56,6 +56,7 @@ class LocalProvider(Provider):
 
     @override
     async def create(self, spec: SandboxSpec, /) -> Sandbox:
+        _refuse(spec)
         temporary = None if spec.workdir else tempfile.mkdtemp(prefix="isobox-")
         root = spec.workdir or os.path.realpath(temporary or "")
         try:
@@ -111,6 +112,24 @@ class LocalSandbox(ChannelSandbox):
         await self._child.aclose()
         if self._temporary:
             await anyio.to_thread.run_sync(_workdir.sweep_tree, self.root)
+
+
+def _refuse(spec: SandboxSpec) -> None:
+    """Refuse what only an isolating backend can give."""
+    asked = {
+        "mounts": bool(spec.mounts),
+        "unprotected": bool(spec.unprotected),
+        "mode": spec.mode != "live",
+        "memory": spec.limits.memory is not None,
+        "cpus": spec.limits.cpus is not None,
+        "disk": spec.limits.disk is not None,
+    }
+    if wanted := [name for name, given in asked.items() if given]:
+        raise InvalidArgumentError(
+            f"the local backend isolates nothing and cannot honour {', '.join(wanted)}; "
+            "choose another backend",
+            backend="local",
+        )
 
 
 def _environment(spec: SandboxSpec) -> dict[str, bytes]:

@@ -100,14 +100,16 @@ class Bash(SessionTool[BashArguments]):
     ) -> ToolResult:
         script = _evaluated(command, merged=not given.separate_streams)
         offload = Offload(self.workspace, self.session.offload_path(), after=_KEPT)
+        most = self.workspace._limits.max_timeout or MAX_TIMEOUT
+        timeout = min(given.timeout, most)
         run = self._in_shell if self._bash else self._plain
         try:
-            result = await run(shell, script, given.timeout, offload)
+            result = await run(shell, script, timeout, offload)
         except UnsupportedError:
             if not self._bash:
                 raise
             self._bash = False
-            result = await self._plain(shell, script, given.timeout, offload)
+            result = await self._plain(shell, script, timeout, offload)
         return self._told(shell, result, offload)
 
     async def _in_shell(

@@ -55,6 +55,8 @@ def test_null_is_left_out():
 
 
 NAMES = "name, kind, hint, lines, start, seconds, loud, parts"
+
+
 def test_empty_text_is_left_out():
     given = {"name": "x", "hint": "", "parts": [{"old": "a", "new": "b"}]}
     assert parsed(Everything, given).hint is None
