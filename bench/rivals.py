@@ -44,7 +44,8 @@ class AgentScope:
     def __init__(self, directory: str) -> None:
         from agentscope.workspace import BubblewrapBackend  # noqa: PLC0415 - heavy
 
-        self._backend = BubblewrapBackend(
+        self.work = f"{directory}/work"
+        self.backend = BubblewrapBackend(
             host_workdir=f"{directory}/work",
             host_tmpdir=f"{directory}/tmp",
             host_cache_dir=f"{directory}/cache",
@@ -52,27 +53,27 @@ class AgentScope:
 
     async def run(self, argv: list[str]) -> bytes:
         """Run a program; return what it printed."""
-        result = await self._backend.exec_shell(argv)
+        result = await self.backend.exec_shell(argv)
         if not result.ok():
             raise RuntimeError(f"{argv}: {result}")
         return result.stdout
 
     async def read(self, name: str) -> bytes:
         """Return a file's content."""
-        return await self._backend.read_file(f"/workspace/{name}")
+        return await self.backend.read_file(f"/workspace/{name}")
 
     async def write(self, name: str, data: bytes) -> None:
         """Replace a file's content."""
-        await self._backend.write_file(f"/workspace/{name}", data)
+        await self.backend.write_file(f"/workspace/{name}", data)
 
     async def upload(self, local: Path, name: str) -> None:
         """Copy a host file in, piece by piece."""
-        await self._backend.write_stream(f"/workspace/{name}", _pieces(local))
+        await self.backend.write_stream(f"/workspace/{name}", _pieces(local))
 
     async def download(self, name: str, local: Path) -> None:
         """Copy a file out, in the pieces that the backend gives."""
         with local.open("wb") as file:
-            async for piece in self._backend.read_stream(f"/workspace/{name}"):
+            async for piece in self.backend.read_stream(f"/workspace/{name}"):
                 file.write(piece)
 
 

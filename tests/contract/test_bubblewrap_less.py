@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
+
 import pytest
 from typing_extensions import override
 
@@ -28,6 +32,14 @@ ALWAYS = frozenset(
 )
 
 
+def every_command_line() -> str:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{name}/cmdline").read_text().replace("\0", " "))
+    return " ".join(found)
+
+
 class TestWithoutProc(WorkspaceContract):
     capabilities = ALWAYS | {"dial", "sized_tmp", "tty"}
     can_kill_sandbox = True
@@ -40,6 +52,11 @@ class TestWithoutProc(WorkspaceContract):
     @override
     def make_workspace(self, **options):
         return BubblewrapWorkspace(min_isolation="no_proc", **options)
+
+    @override
+    async def command_lines(self, workspace):
+        """Look from outside: inside there is nothing to look into."""
+        return every_command_line()
 
     @override
     async def kill(self, workspace):

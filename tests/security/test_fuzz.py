@@ -14,22 +14,24 @@ import socket
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit._channel.liar import ROOT, Liar, frame, lied_to
+from tests.unit._guest.client import SCAN, SEARCH, SPAWN, eventually, running
 
 from isobox._channel import frames, unpack
-from isobox._channel.sandbox import ChannelSandbox
 from isobox._core import ops
 from isobox._guest import agent
 from isobox.errors import IsoboxError, ProtocolError
-from tests.unit._channel.liar import ROOT, Liar, frame, lied_to
-from tests.unit._guest.client import SCAN, SEARCH, SPAWN, eventually, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from isobox._channel.sandbox import ChannelSandbox
 
 FRAMES = 10_000
 SEED = 20_260_000
@@ -73,7 +75,9 @@ def fields(rng: random.Random) -> bytes:
 
 
 def entry(rng: random.Random) -> bytes:
-    path = rng.choice([ROOT, f"{ROOT}/a", f"{ROOT}/../x", "/etc", "", f"{ROOT}/\0"]).encode()
+    path = rng.choice(
+        [ROOT, f"{ROOT}/a", f"{ROOT}/../x", "/etc", "", f"{ROOT}/\0"]
+    ).encode()
     lengths = [rng.choice([0, 32, 5]), len(path), rng.choice([0, 3])]
     if rng.random() < 0.3:
         lengths[rng.randrange(1, 3)] = rng.choice([0, 2**32 - 1, 9000])
@@ -88,7 +92,13 @@ def payload(rng: random.Random, kind: int) -> bytes:
     if rng.random() < 0.1:
         return rng.randbytes(rng.randrange(40))
     if kind == agent.DATA:
-        bodies = [rng.randbytes(20), entry(rng), entry(rng) * 3, bytes(agent.PIECE), b""]
+        bodies = [
+            rng.randbytes(20),
+            entry(rng),
+            entry(rng) * 3,
+            bytes(agent.PIECE),
+            b"",
+        ]
         return bytes((rng.randrange(4),)) + rng.choice(bodies)
     if kind == agent.END:
         return bytes((rng.randrange(4),))
@@ -100,7 +110,14 @@ def payload(rng: random.Random, kind: int) -> bytes:
 
 def said(rng: random.Random) -> bytes:
     """Return one frame as a hostile guest might send it."""
-    kinds = [agent.DATA, agent.END, agent.CREDIT, agent.RESULT, agent.ERROR, agent.EVENT]
+    kinds = [
+        agent.DATA,
+        agent.END,
+        agent.CREDIT,
+        agent.RESULT,
+        agent.ERROR,
+        agent.EVENT,
+    ]
     kind = rng.choice(kinds if rng.random() < 0.95 else KINDS)
     streams = [*range(1, len(OPS) + 1)] * 4 + [0, 99, agent.ACCEPTED | 1, 2**32 - 1]
     raw = bytearray(frame(kind, rng.choice(streams), payload(rng, kind)))
@@ -220,7 +237,9 @@ FRAME = st.tuples(
 
 @given(st.lists(FRAME, max_size=8), st.integers(1, 400))
 def test_whole_frames_are_found_however_they_arrive(sent, step):
-    raw = b"".join(frames.frame(kind, stream, body[:5], body[5:]) for kind, stream, body in sent)
+    raw = b"".join(
+        frames.frame(kind, stream, body[:5], body[5:]) for kind, stream, body in sent
+    )
     parser = frames.Parser()
     found: list[tuple[int, int, bytes]] = []
     for at in range(0, len(raw), step):
@@ -293,8 +312,8 @@ class Nursery:
         python = public if os.access(public, os.X_OK) else sys.executable
         with theirs:
             self._popen = subprocess.Popen(
-                [python, "-I", "-S", "-c", NURSERY, program, str(uid)],
-                stdin=theirs,
+                [python, "-I", "-S", "-c", NURSERY, str(program), str(uid)],
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
@@ -380,12 +399,16 @@ class Asker:
     def broken(self) -> bytes:
         """Return what no host would send: a guest may end itself over it."""
         rng = self._rng
-        whole = frame(agent.OPEN, rng.randrange(1, 60), agent.encode({"op": "read", **SCAN}))
+        whole = frame(
+            agent.OPEN, rng.randrange(1, 60), agent.encode({"op": "read", **SCAN})
+        )
         choice = rng.randrange(5)
         if choice == 0:
             return rng.randbytes(rng.randrange(1, 60))
         if choice == 1:
-            return frame(rng.choice([*KINDS, 0, 200]), rng.randrange(60), rng.randbytes(12))
+            return frame(
+                rng.choice([*KINDS, 0, 200]), rng.randrange(60), rng.randbytes(12)
+            )
         if choice == 2:
             size = rng.choice([2**32 - 1, agent.LARGEST + 1])
             return agent.HEADER.pack(size, agent.DATA, 1)
@@ -406,30 +429,51 @@ class Asker:
         return fields
 
     def _path(self) -> Any:
-        names = [b"", b"/f", b"/d", b"/d/g", b"/absent", b"/f/below", b"/../f", b"/\xff\n"]
+        names = [
+            b"",
+            b"/f",
+            b"/d",
+            b"/d/g",
+            b"/absent",
+            b"/f/below",
+            b"/../f",
+            b"/\xff\n",
+        ]
         odd = [None, 5, "text", b"", b"relative", self._root + b"/a\0b"]
         rng = self._rng
-        return self._root + rng.choice(names) if rng.random() < 0.85 else rng.choice(odd)
+        return (
+            self._root + rng.choice(names) if rng.random() < 0.85 else rng.choice(odd)
+        )
 
     def _fields(self, op: str) -> dict[str, Any]:
         rng = self._rng
         if op == "spawn":
             return self._spawn()
-        return {
-            "read": {"offset": rng.choice([0, 5, 2**40]), "length": rng.choice([None, 0, 10])},
+        every: dict[str, dict[str, Any]] = {
+            "read": {
+                "offset": rng.choice([0, 5, 2**40]),
+                "length": rng.choice([None, 0, 10]),
+            },
             "write": {
                 "body": rng.choice([None, b"x" * 10]),
                 "mode": rng.choice([None, 0o644, 0o4777]),
                 "if_match": rng.choice([None, "", "0" * 64]),
                 "parents": rng.choice([True, False]),
             },
-            "edit": {"pieces": rng.choice([[], [[b"x", b"y", True]], [5]]), "if_match": None},
+            "edit": {
+                "pieces": rng.choice([[], [[b"x", b"y", True]], [5]]),
+                "if_match": None,
+            },
             "scan": {
                 **SCAN,
                 "depth": rng.choice([0, 1, None]),
                 "pattern": rng.choice([None, "**/*", "{a,b}", "[", "*.py", "[z-a]"]),
             },
-            "search": {**SEARCH, "pattern": rng.choice(["x", "(", "(a+)+$"]), "timeout": 0.05},
+            "search": {
+                **SEARCH,
+                "pattern": rng.choice(["x", "(", "(a+)+$"]),
+                "timeout": 0.05,
+            },
             "remove": {"recursive": rng.choice([True, False])},
             "push": {"clear": rng.choice([True, False])},
             "dial": {"host": rng.choice(["127.0.0.1", "::1"]), "port": 1},
@@ -437,7 +481,8 @@ class Asker:
             "kill": {"target": rng.randrange(1, 12)},
             "pull": {},
             "dance": {},
-        }[op]
+        }
+        return every[op]
 
     def _spawn(self) -> dict[str, Any]:
         rng = self._rng

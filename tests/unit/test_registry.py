@@ -32,7 +32,9 @@ def test_our_own_are_named_and_made():
 
 @pytest.mark.parametrize("name", ["", "nope", "Local", "local ", "../local"])
 def test_an_unknown_one_says_which_there_are(name):
-    with pytest.raises(BackendMissingError, match="there are: local, bubblewrap") as error:
+    with pytest.raises(
+        BackendMissingError, match="there are: local, bubblewrap"
+    ) as error:
         _registry.provider(name)
     assert error.value.backend == name
     assert isinstance(error.value, ImportError)
@@ -61,7 +63,7 @@ def test_one_that_cannot_be_imported_says_so(third_party, place):
 
 def test_one_that_is_no_provider_is_refused(third_party):
     third_party("os:getcwd")
-    with pytest.raises(BackendMissingError, match="not an isobox.abc.Provider"):
+    with pytest.raises(BackendMissingError, match=r"not an isobox\.abc\.Provider"):
         _registry.provider("mine")
 
 

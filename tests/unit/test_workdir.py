@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
+import typing_extensions
 
-from isobox import _workdir
+from isobox import _workdir, errors
 from isobox.errors import (
     InvalidArgumentError,
     PathAccessError,
@@ -64,7 +66,18 @@ def test_a_link_is_not_followed_anywhere_on_the_way(place, name):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/usr", "/usr/local/x", "/etc", "/proc/self", "/dev/shm", "/run/x", "/bin", "/sys"]
+    "path",
+    [
+        "/",
+        "/usr",
+        "/usr/local/x",
+        "/etc",
+        "/proc/self",
+        "/dev/shm",
+        "/run/x",
+        "/bin",
+        "/sys",
+    ],
 )
 def test_the_system_is_no_workspace(path):
     with pytest.raises(InvalidArgumentError, match=r"overlaps|whole"):
@@ -73,7 +86,9 @@ def test_the_system_is_no_workspace(path):
 
 @pytest.mark.parametrize("entry", ["{}", "{}/", "{}/../{name}"])
 def test_a_directory_on_the_path_is_no_workspace(place, monkeypatch, entry):
-    monkeypatch.setenv("PATH", "/usr/bin:" + entry.format(place, name=place.name) + "::x")
+    monkeypatch.setenv(
+        "PATH", "/usr/bin:" + entry.format(place, name=place.name) + "::x"
+    )
     with pytest.raises(InvalidArgumentError, match="on your PATH"):
         _workdir.opened(str(place))
     (place / "below").mkdir()
@@ -92,17 +107,13 @@ def test_a_neighbour_of_the_path_is_one(place, monkeypatch):
 @pytest.mark.skipif(not os.access(SYSTEM, os.X_OK), reason="needs a public Python")
 def test_what_is_not_writable_says_for_whom(place, tmp_path_factory):
     """Tried by somebody who is not root, with a copy of the source to read."""
-    import shutil
-
-    import typing_extensions
-
-    from isobox import errors
-
     packages = tmp_path_factory.mktemp("packages")
     for folder in (packages, packages.parent, packages.parent.parent):
         folder.chmod(0o755)
     source = os.path.dirname(os.path.abspath(errors.__file__))
-    shutil.copytree(source, packages / "isobox", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        source, packages / "isobox", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(typing_extensions.__file__, packages)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -177,7 +188,9 @@ def test_what_cannot_be_removed_stays_and_the_rest_goes(place):
     (place / "tree/busy").mkdir(parents=True)
     (place / "tree/file").touch()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "none", place / "tree/busy"], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "none", place / "tree/busy"],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode != 0:
         pytest.skip("mounts are not to be had here")

@@ -72,6 +72,8 @@ _INLINE = 1 << 15
 _ROOM = 8 * PIECE
 #: Bytes waiting for the host above which no more is read from commands.
 _BACKLOG = 4 << 20
+#: Seconds between two looks at what is sealed.
+_LOOK = 0.25
 #: Seconds to read on after a command has ended while others hold its pipes.
 _DRAIN = 0.1
 #: The longest single argument that execve takes (MAX_ARG_STRLEN, 32 pages).
@@ -82,6 +84,8 @@ _LONGEST_INLINE_SCRIPT = 100_000
 _LONGEST_PATH = 4096
 #: Bytes of entries that are sent together, while the next are looked for.
 _BATCH = 1 << 14
+#: Seconds that matching one name with a pattern may take.
+_LONGEST_MATCH = 1.0
 #: Idle wardens that are kept.
 _SPARE_WARDENS = 4
 #: Rounds of killing after which descendants are stopped before they are killed.
@@ -949,7 +953,7 @@ def _start(
 #: Signals that Python ignores and a command must not.
 _ALTERED = [
     getattr(_signal, name)
-    for name in ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGCHLD")
+    for name in ("SIGINT", "SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGCHLD")
     if hasattr(_signal, name)
 ]
 
@@ -1640,6 +1644,7 @@ class Command(Job):
         self._post = guest.warden()
         self._post.command = self
         guest.commands[stream] = self
+        guest.command_starts()
         try:
             self._launch()
         except OSError:
@@ -2238,7 +2243,7 @@ class Survey:
 
 #: Bytes of a file that are looked at in one step; even, for UTF-16.
 _STRIDE = 1 << 19
-_LARGEST_IMAGE = 5 << 20
+LARGEST_IMAGE = 5 << 20
 #: Characters of the lines of one page.
 _LARGEST_PAGE = 4 << 20
 
@@ -2336,7 +2341,7 @@ def _surveyed(fd: int, size: int, survey: Survey) -> Any:
         if not data:
             break
         survey.add(data)
-        if pieces is not None and survey.size <= _LARGEST_IMAGE:
+        if pieces is not None and survey.size <= LARGEST_IMAGE:
             pieces.append(data)
         else:
             pieces = None
@@ -2392,14 +2397,34 @@ class Page:
 
     def add(self, data: bytes) -> None:
         """Take the next bytes."""
-        pieces = self._decoder.decode(data).split("\n")
-        for piece in pieces[:-1]:
+        text = self._decoder.decode(data)
+        pieces = text.split("\n")
+        pieces[0] = self._carry + pieces[0]
+        # One character more than the width and CR show that a line is too long.
+        self._carry = pieces.pop()[: self._width + 2]
+        passed = min(len(pieces), max(0, self._first - self.number))
+        self.number += passed
+        wanted = pieces[passed : passed + self._count - len(self.lines)]
+        if self._as_they_are(text, wanted):
+            self.lines += wanted
+            self.number += len(wanted)
+            self._room -= sum(map(len, wanted)) + len(wanted)
+            return
+        for piece in wanted:
             if self.full:
                 return
-            self._ended(self._carry + piece)
-            self._carry = ""
-        # One character more than the width and CR show that a line is too long.
-        self._carry = (self._carry + pieces[-1])[: self._width + 2]
+            self._ended(piece)
+
+    def _as_they_are(self, text: str, lines: List[str]) -> bool:
+        """Whether lines can be kept without a look at each: the usual case."""
+        return (
+            bool(lines)
+            and not lines[0].startswith("\ufeff")
+            and "\r" not in text
+            and "\r" not in lines[0]
+            and max(map(len, lines)) <= self._width
+            and sum(map(len, lines)) + len(lines) <= self._room
+        )
 
     def end(self) -> None:
         """Take the line that has no end, if there is one."""
@@ -3257,7 +3282,7 @@ def scan_tree(fields: Dict[str, Any], root: bytes) -> Any:
     depth: Optional[int] = fields["depth"]
     top = os.stat(path) if fields["follow"] else os.lstat(path)
     if depth == 0:
-        yield _entry(path, top, fields)
+        yield (yield from _digested(path, top, fields))
         return {"truncated": False, "total": 1}
     if not stat.S_ISDIR(top.st_mode):
         raise Refused("not_directory")
@@ -3297,10 +3322,14 @@ def _in_order(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
             return {"truncated": True, "total": None}
         count += 1
         if count > first:
-            packed = _entry_of(item, fields)
-            if packed is None:
+            status = _status_of(item)
+            if status is None:
                 count -= 1
                 continue
+            if fields["digest"]:
+                packed = yield from _digested(item.path, status, fields)
+            else:
+                packed = _entry(item.path, status)
             batch.append(packed)
             size += len(packed)
         if size > _BATCH:
@@ -3330,10 +3359,13 @@ def _newest(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
             yield -status.st_mtime_ns, total, item.path, status
 
     chosen = heapq.nsmallest(last, dated())[first:]
-    for at in range(0, len(chosen), 64):
-        yield b"".join(
-            _entry(path, status, fields) for _, _, path, status in chosen[at : at + 64]
-        )
+    batch: List[bytes] = []
+    for _, _, path, status in chosen:
+        batch.append((yield from _digested(path, status, fields)))
+        if len(batch) == 64:
+            yield b"".join(batch)
+            batch.clear()
+    yield b"".join(batch)
     return {"truncated": total > last, "total": total}
 
 
@@ -3415,9 +3447,9 @@ def _first_of(pair: Tuple[bytes, Any]) -> bytes:
     return pair[0]
 
 
-def _entry_of(item: Any, fields: Dict[str, Any]) -> Optional[bytes]:
+def _status_of(item: Any) -> Optional[os.stat_result]:
     try:
-        return _entry(item.path, item.stat(follow_symlinks=False), fields)
+        return item.stat(follow_symlinks=False)  # type: ignore[no-any-return]
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -3430,24 +3462,46 @@ def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
     import re
 
     try:
-        return re.compile(translate_glob(pattern)).match
+        match = re.compile(translate_glob(pattern)).match
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
+    _signal.signal(_signal.SIGALRM, _too_late)
+    return lambda text: _in_time(match, text)
 
 
-def _entry(path: bytes, found: os.stat_result, fields: Dict[str, Any]) -> bytes:
-    target = digest = b""
+def _too_late(*_: Any) -> None:
+    raise Refused("invalid", "the pattern takes too long to match")
+
+
+def _in_time(match: Callable[[str], Any], text: str) -> Any:
+    """Match, unless a name was made on which many stars never come to an end."""
+    _signal.setitimer(_signal.ITIMER_REAL, _LONGEST_MATCH)
+    try:
+        return match(text)
+    finally:
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+
+
+def _entry(path: bytes, found: os.stat_result, digest: bytes = b"") -> bytes:
+    target = b""
     if stat.S_ISLNK(found.st_mode):
         try:
             target = os.readlink(path)
         except OSError:
             pass
-    elif fields["digest"] and stat.S_ISREG(found.st_mode):
-        digest = _digest_of(path)
     return pack_entry(path, found, target, digest)
 
 
-def _digest_of(path: bytes) -> bytes:
+def _digested(path: bytes, found: os.stat_result, fields: Dict[str, Any]) -> Any:
+    """Return a packed entry, with a digest if that was asked, step by step."""
+    digest = b""
+    if fields["digest"] and stat.S_ISREG(found.st_mode):
+        digest = yield from _digest_of(path)
+    return _entry(path, found, digest)
+
+
+def _digest_of(path: bytes) -> Any:
+    """Return a file's digest, step by step."""
     try:
         fd, _ = _open_regular(path)
     except (OSError, Refused):
@@ -3456,7 +3510,8 @@ def _digest_of(path: bytes) -> bytes:
         digest = _sha256()
         for data in iter(lambda: os.read(fd, 4 * PIECE), b""):
             digest.update(data)
-        return digest.digest()  # type: ignore[no-any-return]
+            yield None
+        return digest.digest()
     finally:
         os.close(fd)
 
@@ -3724,6 +3779,8 @@ def search_tree(
             continue
         search.files += matching is None
         if text is not None and not search.look(file, text):
+            if matching is not None:
+                search.forget_after(file, files.found)
             break
     return search.result()
 
@@ -3811,6 +3868,12 @@ class Search:
             "skipped": self.skipped[:50],
             "truncated": self._cut,
         }
+
+    def forget_after(self, last: bytes, whole: List[bytes]) -> None:
+        """Count as if no file after the last one had been touched."""
+        before = set(whole[: whole.index(last) + 1])
+        self.skipped = [path for path in self.skipped if path in before]
+        self.files = len(before) - len(self.skipped)
 
     def look(self, path: bytes, text: str) -> bool:
         """Search one file; returns whether to go on."""
@@ -4404,6 +4467,7 @@ class Guest:
         self._accepted = 0
         self._config: Dict[str, Any] = {}
         self._environment: Dict[str, bytes] = {}
+        self._looking = False
         self._oom = _open_oom_score()
         self._wakeup = self._watch_children()
 
@@ -4612,11 +4676,42 @@ class Guest:
             "uid": os.getuid(),
             "gid": os.getgid(),
             "shell": self.shell,
-            "unsealed": [path for path in fields["sealed"] if os.access(path, os.W_OK)],
+            "unsealed": _unsealed(fields["sealed"]),
         }
         self.wire.send(HELLO, 0, encode(hello))
+        if fields["sealed"]:
+            self._watch_mounts()
         # The first command should not wait for its warden.
         self.loop.later(0, self._new_warden)
+
+    def _watch_mounts(self) -> None:
+        """End when a mount over a sealed path goes, or moves.
+
+        It does when the host removes or renames what it stands on; from then on
+        commands could write there. Only that it goes is told at once.
+        """
+        mounts = os.open("/proc/self/mounts", os.O_RDONLY | os.O_CLOEXEC)
+        mask = select.POLLPRI | select.POLLERR
+        self.loop.watch(mounts, mask, lambda _events: self._check_sealed())
+
+    def _check_sealed(self) -> None:
+        lost = _unsealed(self._config["sealed"])
+        if lost:
+            name = os.fsdecode(lost[0])
+            os.write(2, b"the host replaced or removed %a" % name)
+            raise EOFError
+
+    def command_starts(self) -> None:
+        """Look now and then at what is sealed, as long as commands run."""
+        if self._config.get("sealed") and not self._looking:
+            self._looking = True
+            self.loop.later(_LOOK, self._look)
+
+    def _look(self) -> None:
+        self._check_sealed()
+        self._looking = bool(self.commands)
+        if self._looking:
+            self.loop.later(_LOOK, self._look)
 
     def _open(self, stream: int, fields: Dict[str, Any]) -> None:
         if stream in self.streams:
@@ -4775,6 +4870,13 @@ _OPERATIONS: Dict[str, Any] = {
 # -- start ---------------------------------------------------------------------------
 
 
+def _unsealed(paths: List[bytes]) -> List[bytes]:
+    """Return the paths that are not, or no longer, read-only mounts."""
+    return [
+        path for path in paths if not os.path.lexists(path) or os.access(path, os.W_OK)
+    ]
+
+
 def _find_shell() -> str:
     for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
         if os.access(path, os.X_OK):
@@ -4823,6 +4925,8 @@ def main() -> None:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
+    # Python would end by it, also as pid 1, which else takes no signal from inside.
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     guest = Guest(sock)
     if _prctl_supported():
         _prctl(_PR_SET_DUMPABLE, 0)

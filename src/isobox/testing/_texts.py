@@ -43,7 +43,7 @@ def page_of(op: abc.ReadLines, data: bytes, found: abc.Entry) -> Page:
     text = bool(survey.encoding) or not data
     media = agent.media_type_of(survey.head, text)
     if not media.startswith("text/"):
-        image = media.startswith("image/")
+        image = media.startswith("image/") and len(data) <= agent.LARGEST_IMAGE
         return Page(
             entry=found,
             media_type=media,

@@ -20,7 +20,9 @@ async def failed(*argv: str) -> str:
 
 
 async def test_what_it_said_is_the_reason():
-    assert "nobody home" in await failed("/bin/sh", "-c", "echo nobody home >&2; exit 1")
+    assert "nobody home" in await failed(
+        "/bin/sh", "-c", "echo nobody home >&2; exit 1"
+    )
 
 
 async def test_one_that_says_nothing_is_a_reason_too():
@@ -42,8 +44,6 @@ async def test_one_that_stays_silent_is_killed(monkeypatch):
     assert "in time" in await failed("/bin/sleep", "30")
     assert time.monotonic() - began < 5
     assert descriptors() == before
-
-
 
 
 async def test_the_environment_of_the_host_is_not_passed_on(monkeypatch):

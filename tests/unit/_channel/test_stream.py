@@ -8,6 +8,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit._channel.liar import ROOT, lied_to
 
 from isobox._channel.background import Background, collapsed
 from isobox._channel.refusals import error_for
@@ -26,7 +27,6 @@ from isobox.errors import (
     StorageError,
     UnsupportedError,
 )
-from tests.unit._channel.liar import ROOT, lied_to
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,8 @@ async def test_an_inbox_wakes_its_reader():
 async def test_each_operation_has_a_stream_of_its_own():
     async with lied_to() as (liar, sandbox):
         tasks = [
-            asyncio.create_task(ops.Remove(path=f"{ROOT}/{n}").on(sandbox)) for n in range(3)
+            asyncio.create_task(ops.Remove(path=f"{ROOT}/{n}").on(sandbox))
+            for n in range(3)
         ]
         opened = [await liar.opened() for _ in tasks]
         assert len({stream for stream, _ in opened}) == 3
@@ -129,7 +130,9 @@ async def test_large_content_is_sent_in_pieces_and_its_end_is_said():
                 break
             received += said[2][1:]
         assert received == data
-        await liar.say(agent.ERROR, stream, agent.encode({"code": "storage", "errno": 28}))
+        await liar.say(
+            agent.ERROR, stream, agent.encode({"code": "storage", "errno": 28})
+        )
         with pytest.raises(StorageError, match="free some space"):
             await task
 
@@ -241,7 +244,11 @@ async def test_a_process_is_signalled_and_resized():
     async with lied_to() as (liar, sandbox):
         process, stream = await started(liar, sandbox)
         await process.signal(15)
-        assert await liar.hear() == (agent.CONTROL, stream, event(do="signal", signal=15))
+        assert await liar.hear() == (
+            agent.CONTROL,
+            stream,
+            event(do="signal", signal=15),
+        )
         await process.resize(100, 50)
         assert await liar.hear() == (
             agent.CONTROL, stream, event(do="resize", columns=100, rows=50)
@@ -323,7 +330,9 @@ async def test_closing_tells_whoever_waits():
 async def test_a_listener_is_told_of_what_it_asked_for():
     async with lied_to() as (liar, sandbox):
         accepted: list[object] = []
-        sandbox.channel.on_accept = lambda stream, fields: accepted.append((stream, fields))
+        sandbox.channel.on_accept = lambda stream, fields: accepted.append(
+            (stream, fields)
+        )
         number = agent.ACCEPTED | 1
         await liar.say(agent.ACCEPT, number, event(listener=1))
         with anyio.fail_after(5):
@@ -399,12 +408,10 @@ async def test_a_background_is_closed_by_another_task():
 
 
 async def test_a_group_of_one_error_is_that_error():
-    with pytest.raises(KeyError):
-        with collapsed():
-            async with anyio.create_task_group():
-                raise KeyError
-    with pytest.raises(KeyError):
-        with collapsed():
+    with pytest.raises(KeyError), collapsed():
+        async with anyio.create_task_group():
             raise KeyError
+    with pytest.raises(KeyError), collapsed():
+        raise KeyError
     with collapsed():
         pass

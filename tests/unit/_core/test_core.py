@@ -79,7 +79,9 @@ def test_climbing_out_is_refused(path):
     assert isinstance(error.value, PermissionError)
 
 
-@pytest.mark.parametrize("path", ["/etc", "/workspaced", "/", "/workspace/../etc", "//workspaced"])
+@pytest.mark.parametrize(
+    "path", ["/etc", "/workspaced", "/", "/workspace/../etc", "//workspaced"]
+)
 def test_confined_an_absolute_path_elsewhere_is_refused(path):
     with pytest.raises(PathOutsideError):
         resolve(path, root=ROOT, confined=True)
@@ -121,7 +123,9 @@ def test_ok_is_a_status_of_0_in_time():
     assert not RunResult(exit_code=0, timed_out=True).ok
 
 
-@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (50, "SIG50")])
+@pytest.mark.parametrize(
+    ("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (50, "SIG50")]
+)
 def test_signals_have_names(number, name):
     assert signal_name(number) == name
     assert all(signal_name(each) for each in range(1, 128))
@@ -130,7 +134,12 @@ def test_signals_have_names(number, name):
 
 def test_an_entry_knows_its_name():
     entry = Entry("/workspace/a/b", "file", 5, 0o644, 1_500_000_000)
-    assert (entry.name, entry.mtime, entry.is_file, entry.is_directory) == ("b", 1.5, True, False)
+    assert (entry.name, entry.mtime, entry.is_file, entry.is_directory) == (
+        "b",
+        1.5,
+        True,
+        False,
+    )
     assert Entry("/", "directory", 0, 0o755, 0).is_directory
 
 

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from isobox._guest import agent, bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE = 20.0
 
@@ -81,7 +84,7 @@ class Guest:
         config: dict | None = None,
         greet: bool = True,
         prefix: tuple[str, ...] = (),
-        **options,
+        pass_fds: tuple[int, ...] = (),
     ) -> None:
         ours, theirs = socket.socketpair()
         self.sock = ours
@@ -91,7 +94,8 @@ class Guest:
         self.generous = True
         self._input = bytearray()
         self._last = 0
-        self._program = tempfile.NamedTemporaryFile(suffix=".pyc")
+        # It lives as long as the guest, which closes it.
+        self._program = tempfile.NamedTemporaryFile(suffix=".pyc")  # noqa: SIM115
         self._program.write(bundle.program(python))
         self._program.flush()
         os.chmod(self._program.name, 0o644)
@@ -99,12 +103,12 @@ class Guest:
             self._complaints = os.dup(complaints.fileno())
             self.popen = subprocess.Popen(
                 [*prefix, python, "-I", "-S", self._program.name],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,
                 env={},
                 cwd="/",
-                **options,
+                pass_fds=pass_fds,
             )
         self.pid = self.popen.pid
         try:
@@ -251,7 +255,7 @@ class Guest:
             os.close(self._complaints)
             self._program.close()
 
-    def __enter__(self) -> Guest:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,8 @@
 """A guest for each test that asks for one."""
 
-import pytest
+import secrets
 
+import pytest
 from tests.unit._guest.client import Guest
 
 
@@ -14,6 +15,4 @@ def guest():
 @pytest.fixture
 def mark(request):
     """Text that no other process of this machine has in its arguments."""
-    import secrets
-
     return f"{request.node.name[:20]}{secrets.token_hex(6)}"

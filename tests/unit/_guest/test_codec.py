@@ -10,24 +10,6 @@ from hypothesis import strategies as st
 
 from isobox._guest import agent
 
-TEXT = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
-PLAIN = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False)
-    | st.binary()
-    | TEXT.filter(lambda text: encodable(text))
-)
-VALUES = st.recursive(
-    PLAIN,
-    lambda each: (
-        st.lists(each, max_size=4)
-        | st.dictionaries(TEXT.filter(lambda text: encodable(text)), each, max_size=4)
-    ),
-    max_leaves=12,
-)
-
 
 def encodable(text: str) -> bool:
     try:
@@ -35,6 +17,25 @@ def encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return raw.decode("utf-8", "surrogateescape") == text
+
+
+TEXT = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.binary()
+    | TEXT.filter(encodable)
+)
+VALUES = st.recursive(
+    PLAIN,
+    lambda each: (
+        st.lists(each, max_size=4)
+        | st.dictionaries(TEXT.filter(encodable), each, max_size=4)
+    ),
+    max_leaves=12,
+)
 
 
 def depth(value: object) -> int:

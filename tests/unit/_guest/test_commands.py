@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import resource
 import signal
 import time
 
 import pytest
+from tests.unit._guest.client import Guest, eventually, running, stderr, stdout
 
 from isobox._guest import agent
-from tests.unit._guest.client import Guest, eventually, running, stderr, stdout
 
 
 def test_a_command_is_captured(guest):
@@ -58,7 +60,8 @@ def test_a_script_file_without_an_interpreter_runs_in_sh(guest, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cwd", "code"), [(b"/nowhere-at-all", "missing"), (b"/etc/passwd", "not_directory")]
+    ("cwd", "code"),
+    [(b"/nowhere-at-all", "missing"), (b"/etc/passwd", "not_directory")],
 )
 def test_a_directory_to_run_in_must_be_one(guest, cwd, code):
     assert guest.refusal(guest.spawn("true", cwd=cwd)) == code
@@ -81,8 +84,6 @@ def test_standard_input_is_carried_and_credited(guest):
     answer = guest.spawn("sha256sum", stdin=True)
     guest.data(answer, data)
     guest.end(answer)
-    import hashlib
-
     expected = hashlib.sha256(data).hexdigest().encode()
     assert stdout(guest.result(answer)).split()[0] == expected
     assert answer.granted == len(data)
@@ -233,27 +234,26 @@ def test_the_full_output_is_spooled(guest, tmp_path):
 def test_a_spool_is_a_regular_file_and_no_link(guest, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("elsewhere")
-    assert guest.refusal(guest.spawn("true", spool=bytes(tmp_path / "fifo"))) in (
-        "not_regular",
-    )
+    to_fifo = guest.spawn("true", spool=bytes(tmp_path / "fifo"))
+    assert guest.refusal(to_fifo) == "not_regular"
     assert guest.refusal(guest.spawn("true", spool=bytes(tmp_path / "link"))) == "loop"
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_full_disk_ends_the_spool_never_the_command(guest, tmp_path):
-    import resource
-
     resource.prlimit(guest.pid, resource.RLIMIT_FSIZE, (5000, 5000))
     asked = guest.spawn("seq", "1", "20000", spool=bytes(tmp_path / "spool"))
     assert guest.result(asked)["exit"] == 0
 
 
 def test_a_signal_reaches_the_group(guest):
-    answer = guest.start("sh", "-c", "trap 'echo got; exit 9' TERM; sleep 60 & wait")
-    guest.until(lambda: bool(answer.started))
+    answer = guest.start(
+        "sh", "-c", "trap 'echo got; exit 9' TERM; echo on; sleep 60 & wait"
+    )
+    guest.until(lambda: answer.bytes(agent.STDOUT) == b"on\n")
     guest.control(answer, "signal", signal=signal.SIGTERM)
     assert guest.result(answer)["exit"] == 9
-    assert answer.bytes(agent.STDOUT) == b"got\n"
+    assert answer.bytes(agent.STDOUT) == b"on\ngot\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
@@ -281,7 +281,9 @@ def test_a_command_leads_a_session_of_its_own(guest, limits):
 
 
 def test_limits_hold(guest):
-    asked = guest.spawn(script=b"ulimit -n; ulimit -c", limits={"nofile": 64, "core": 0})
+    asked = guest.spawn(
+        script=b"ulimit -n; ulimit -c", limits={"nofile": 64, "core": 0}
+    )
     assert stdout(guest.result(asked)) == b"64\n0\n"
 
 

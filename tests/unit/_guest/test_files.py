@@ -11,10 +11,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.unit._guest.client import SCAN, SEARCH, Answer, Guest, eventually
 
 from isobox._channel import unpack
 from isobox._guest import agent
-from tests.unit._guest.client import SCAN, SEARCH, Answer, Guest, eventually
 
 WRITE = {"mode": None, "if_match": None, "parents": True, "body": None}
 
@@ -23,7 +23,9 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def write(guest: Guest, path: Path, data: bytes, *, small: bool = True, **fields) -> Answer:
+def write(
+    guest: Guest, path: Path, data: bytes, *, small: bool = True, **fields
+) -> Answer:
     body = data if small else None
     answer = guest.open("write", path=bytes(path), **{**WRITE, "body": body, **fields})
     if not small:
@@ -32,8 +34,12 @@ def write(guest: Guest, path: Path, data: bytes, *, small: bool = True, **fields
     return guest.wait(answer)
 
 
-def read(guest: Guest, path: Path, offset: int = 0, length: int | None = None) -> Answer:
-    return guest.wait(guest.open("read", path=bytes(path), offset=offset, length=length))
+def read(
+    guest: Guest, path: Path, offset: int = 0, length: int | None = None
+) -> Answer:
+    return guest.wait(
+        guest.open("read", path=bytes(path), offset=offset, length=length)
+    )
 
 
 def scan(guest: Guest, path: Path, **fields) -> tuple[dict[str, object], bool]:
@@ -75,7 +81,8 @@ def test_a_file_is_read_whole(guest, tmp_path, size):
 
 
 @pytest.mark.parametrize(
-    ("offset", "length"), [(0, 0), (0, 10), (5, 3), (99, 5), (100, 1), (10**12, None), (50, None)]
+    ("offset", "length"),
+    [(0, 0), (0, 10), (5, 3), (99, 5), (100, 1), (10**12, None), (50, None)],
 )
 def test_a_range_is_read(guest, tmp_path, offset, length):
     data = bytes(range(100))
@@ -156,7 +163,10 @@ def test_mode_and_owner_are_kept_and_set_id_bits_are_not(guest, tmp_path):
     write(guest, path, b"new")
     found = path.stat()
     assert stat.S_IMODE(found.st_mode) == 0o755
-    assert (found.st_uid, found.st_gid) == (owner, owner if os.geteuid() == 0 else found.st_gid)
+    assert (found.st_uid, found.st_gid) == (
+        owner,
+        owner if os.geteuid() == 0 else found.st_gid,
+    )
 
 
 def test_a_mode_that_is_given_counts(guest, tmp_path):
@@ -219,7 +229,9 @@ def test_only_the_named_content_is_replaced(guest, tmp_path, small):
         assert answer.error is not None
         assert answer.error["code"] == "conflict"
         assert path.read_bytes() == b"one"
-    assert write(guest, path, b"two", if_match=digest(b"one").upper()).result is not None
+    assert (
+        write(guest, path, b"two", if_match=digest(b"one").upper()).result is not None
+    )
     assert path.read_bytes() == b"two"
     answer = write(guest, tmp_path / "absent", b"", if_match=digest(b"one"))
     assert answer.error is not None
@@ -310,7 +322,9 @@ def test_where_every_file_has_a_name_it_is_the_same(named, tmp_path):
 # -- edit ---------------------------------------------------------------------
 
 
-def edit(guest: Guest, path: Path, *pieces: list, if_match: str | None = None) -> Answer:
+def edit(
+    guest: Guest, path: Path, *pieces: list, if_match: str | None = None
+) -> Answer:
     asked = guest.open("edit", path=bytes(path), pieces=list(pieces), if_match=if_match)
     return guest.wait(asked)
 
@@ -383,7 +397,11 @@ def test_depth_limit_and_pattern(guest, tmp_path):
     (tmp_path / "f.py").touch()
     top = str(tmp_path)
     assert set(scan(guest, tmp_path, depth=0)[0]) == {top}
-    assert set(scan(guest, tmp_path, depth=2)[0]) == {top + "/a", top + "/f.py", top + "/a/b"}
+    assert set(scan(guest, tmp_path, depth=2)[0]) == {
+        top + "/a",
+        top + "/f.py",
+        top + "/a/b",
+    }
     assert len(scan(guest, tmp_path, depth=None)[0]) == 5
     found, _ = scan(guest, tmp_path, depth=None, pattern="**/*.py")
     assert set(found) == {top + "/f.py", top + "/a/b/c/f.py"}
@@ -422,7 +440,8 @@ def test_names_are_bytes(guest, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("file", "not_directory"), ("absent", "missing"), ("loop", "loop")]
+    ("name", "code"),
+    [("file", "not_directory"), ("absent", "missing"), ("loop", "loop")],
 )
 def test_what_cannot_be_listed_is_refused(guest, special, name, code):
     answer = guest.open("scan", path=bytes(special / name), **SCAN)
@@ -430,7 +449,9 @@ def test_what_cannot_be_listed_is_refused(guest, special, name, code):
 
 
 def test_a_pattern_that_is_none_is_refused(guest, tmp_path):
-    answer = guest.open("scan", path=bytes(tmp_path), **{**SCAN, "depth": None, "pattern": "[z-a]"})
+    answer = guest.open(
+        "scan", path=bytes(tmp_path), **{**SCAN, "depth": None, "pattern": "[z-a]"}
+    )
     assert guest.refusal(answer) == "invalid"
 
 
@@ -456,7 +477,9 @@ def remove(guest: Guest, path: Path, *, recursive: bool = False) -> Answer:
     return guest.wait(guest.open("remove", path=bytes(path), recursive=recursive))
 
 
-@pytest.mark.parametrize("name", ["fifo", "socket", "loop", "dangling", "file", "to_fifo"])
+@pytest.mark.parametrize(
+    "name", ["fifo", "socket", "loop", "dangling", "file", "to_fifo"]
+)
 def test_a_name_is_removed(guest, special, name):
     names = set(os.listdir(special))
     assert remove(guest, special / name).result == {}
@@ -500,7 +523,9 @@ def test_a_tree_of_any_depth_is_removed(guest, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("path", ["/", "/nowhere", "/nowhere/.", "/nowhere/x/..", "//nowhere"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nowhere", "/nowhere/.", "/nowhere/x/..", "//nowhere"]
+)
 def test_the_root_is_not_removed(guest, path):
     # The root of the fixture's guest is /nowhere, which is not there at all.
     answer = guest.wait(guest.open("remove", path=path.encode(), recursive=True))
@@ -535,11 +560,15 @@ def test_lines_are_found_with_what_is_around_them(guest, tmp_path):
         (3, "three", ("two",), ()),
     ]
     assert result["files"] == 3
-    assert [each.text for each in search(guest, tmp_path, "two", ignore_case=True)[0]] == [
+    assert [
+        each.text for each in search(guest, tmp_path, "two", ignore_case=True)[0]
+    ] == [
         "TWO",
         "two",
     ]
-    assert [each.text for each in search(guest, tmp_path, ".", glob="*.py")[0]] == ["TWO"]
+    assert [each.text for each in search(guest, tmp_path, ".", glob="*.py")[0]] == [
+        "TWO"
+    ]
     assert search(guest, tmp_path, "t.o", literal=True)[0] == []
     found, result = search(guest, tmp_path, ".", limit=2)
     assert (len(found), result["truncated"]) == (2, True)
@@ -562,7 +591,9 @@ def test_an_expression_without_end_is_ended(guest, tmp_path):
     (tmp_path / "a").write_text("match aa\n")
     (tmp_path / "b").write_text("a" * 60)
     answer = guest.open(
-        "search", path=bytes(tmp_path), **{**SEARCH, "pattern": "(a+)+( |$)", "timeout": 0.5}
+        "search",
+        path=bytes(tmp_path),
+        **{**SEARCH, "pattern": "(a+)+( |$)", "timeout": 0.5},
     )
     (tmp_path / "b").write_text("a" * 60 + "!")
     asked = {**SEARCH, "pattern": "(a+)+$", "timeout": 0.5}
@@ -576,14 +607,20 @@ def test_an_expression_without_end_is_ended(guest, tmp_path):
 
 def test_a_search_is_cancelled(guest, tmp_path):
     (tmp_path / "b").write_text("a" * 60 + "!")
-    answer = guest.open("search", path=bytes(tmp_path), **{**SEARCH, "pattern": "(a+)+$"})
+    answer = guest.open(
+        "search", path=bytes(tmp_path), **{**SEARCH, "pattern": "(a+)+$"}
+    )
     guest.control(answer, "cancel")
     assert guest.refusal(answer) == "cancelled"
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "*", "a{99999999999}", "(" * 3000 + ")" * 3000])
+@pytest.mark.parametrize(
+    "pattern", ["(", "[", "*", "a{99999999999}", "(" * 3000 + ")" * 3000]
+)
 def test_an_expression_that_is_none_is_refused(guest, tmp_path, pattern):
-    answer = guest.open("search", path=bytes(tmp_path), **{**SEARCH, "pattern": pattern})
+    answer = guest.open(
+        "search", path=bytes(tmp_path), **{**SEARCH, "pattern": pattern}
+    )
     assert guest.refusal(answer) == "invalid"
 
 
@@ -605,7 +642,9 @@ PATHS = ["../secret", "link", "up/secret", "up"]
 
 
 @pytest.mark.parametrize("name", PATHS)
-@pytest.mark.parametrize("op", ["read", "write", "edit", "scan", "search", "pull", "push"])
+@pytest.mark.parametrize(
+    "op", ["read", "write", "edit", "scan", "search", "pull", "push"]
+)
 def test_what_leads_outside_is_refused(confined, op, name):
     guest, root = confined
     fields = {
@@ -671,7 +710,9 @@ def test_an_unknown_operation_is_refused(guest):
     assert guest.ping() < 5
 
 
-@pytest.mark.parametrize("path", [b"/tmp/a\0b", b"/" + b"x/" * 3000, b"/" + b"y" * 300, b""])
+@pytest.mark.parametrize(
+    "path", [b"/tmp/a\0b", b"/" + b"x/" * 3000, b"/" + b"y" * 300, b""]
+)
 def test_an_odd_path_is_refused(guest, path):
     answer = guest.wait(guest.open("read", path=path, offset=0, length=None))
     assert answer.error is not None

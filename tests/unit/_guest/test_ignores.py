@@ -17,8 +17,37 @@ from isobox._guest import agent
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 _PIECES = st.sampled_from(
-    ["a", "b", "ab", "x.c", "*", "**", "***", "?", "/", "/", "[ab]", "[!a]", "[a-c]", "[^b]"]
-    + ["\\", " ", ".", "!", "#", "[]a]", "[", "]", "-", "[[:alpha:]]", "[[:nope:]]", "\\*", "\\ "]
+    [
+        "a",
+        "b",
+        "ab",
+        "x.c",
+        "*",
+        "**",
+        "***",
+        "?",
+        "/",
+        "/",
+        "[ab]",
+        "[!a]",
+        "[a-c]",
+        "[^b]",
+    ]
+    + [
+        "\\",
+        " ",
+        ".",
+        "!",
+        "#",
+        "[]a]",
+        "[",
+        "]",
+        "-",
+        "[[:alpha:]]",
+        "[[:nope:]]",
+        "\\*",
+        "\\ ",
+    ]
     + ["[\\]]", "[a\\-c]", "[z-a]", "{a,b}", "[a-", "[:]"]
 )
 _LINES = st.lists(_PIECES, min_size=1, max_size=6).map("".join)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
+from tests.unit._guest.client import SCAN, SEARCH, SPAWN, Guest, interpreters, stdout
 
 from isobox._guest import agent, bundle
 from isobox.errors import BackendUnavailableError
-from tests.unit._guest.client import SCAN, SEARCH, SPAWN, Guest, interpreters, stdout
 
 FOUND = interpreters()
 
@@ -46,7 +47,9 @@ def commands(guest: Guest) -> None:
 def files(guest: Guest, folder: bytes) -> None:
     path = folder + b"/new/file"
     content = os.urandom(700_000)
-    answer = guest.open("write", path=path, body=None, mode=None, if_match=None, parents=True)
+    answer = guest.open(
+        "write", path=path, body=None, mode=None, if_match=None, parents=True
+    )
     guest.data(answer, content, agent.BODY)
     guest.end(answer, agent.BODY)
     guest.result(answer)
@@ -54,19 +57,41 @@ def files(guest: Guest, folder: bytes) -> None:
     guest.result(answer)
     assert answer.bytes() == content[5:500_005]
     small = guest.open(
-        "write", path=folder + b"/small", body=b"a b c", mode=0o600, if_match="", parents=True
+        "write",
+        path=folder + b"/small",
+        body=b"a b c",
+        mode=0o600,
+        if_match="",
+        parents=True,
     )
     guest.result(small)
-    edit = guest.open("edit", path=folder + b"/small", pieces=[[b"b", b"B", False]], if_match=None)
+    edit = guest.open(
+        "edit", path=folder + b"/small", pieces=[[b"b", b"B", False]], if_match=None
+    )
     assert guest.result(edit)["count"] == 1
-    lines = guest.open("read_lines", path=folder + b"/small", start=-1, count=9, width=3)
+    lines = guest.open(
+        "read_lines", path=folder + b"/small", start=-1, count=9, width=3
+    )
     assert guest.result(lines)["clipped"] == [1]
     assert lines.bytes() == b"a B"
-    hunk = {"body": "-a B c\n+a B d", "line": 1, "anchors": [], "at_end": True, "newline": None}
-    change = {"path": folder + b"/small", "target": None, "kind": "update", "mode": None}
+    hunk = {
+        "body": "-a B c\n+a B d",
+        "line": 1,
+        "anchors": [],
+        "at_end": True,
+        "newline": None,
+    }
+    change = {
+        "path": folder + b"/small",
+        "target": None,
+        "kind": "update",
+        "mode": None,
+    }
     patch = guest.open("patch", changes=[{**change, "hunks": [hunk]}])
     assert guest.result(patch)["removed"] == []
-    scan = guest.open("scan", path=folder, **{**SCAN, "depth": None, "pattern": "**/[f-s]*"})
+    scan = guest.open(
+        "scan", path=folder, **{**SCAN, "depth": None, "pattern": "**/[f-s]*"}
+    )
     guest.result(scan)
     assert scan.bytes().count(folder) == 3
     search = guest.open("search", path=folder, **{**SEARCH, "pattern": "B d$"})
@@ -87,8 +112,6 @@ def trees(guest: Guest, folder: bytes) -> None:
 
 
 def test_the_program_is_compiled_once_for_each_interpreter():
-    import sys
-
     assert bundle.program(sys.executable) is bundle.program(sys.executable)
     other = next((path for path in FOUND.values() if path), sys.executable)
     assert bundle.program(other)[:4] != b""

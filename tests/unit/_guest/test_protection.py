@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.unit._guest.client import SEARCH, Guest, eventually, running, stderr, stdout
 
-from tests.unit._guest.client import Guest, stderr, stdout
+from isobox._guest import agent
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -56,7 +57,9 @@ def oom_score(pid: int) -> str:
 
 def test_the_kernel_takes_commands_first_when_memory_runs_out(guest):
     before = oom_score(os.getpid())
-    asked = guest.spawn(script=b"cat /proc/self/oom_score_adj; sh -c 'cat /proc/self/oom_score_adj'")
+    asked = guest.spawn(
+        script=b"cat /proc/self/oom_score_adj; sh -c 'cat /proc/self/oom_score_adj'"
+    )
     assert stdout(guest.result(asked)) == b"1000\n1000\n"
     assert oom_score(guest.pid) == before
 
@@ -106,7 +109,8 @@ def test_wardens_hold_no_channel_and_no_other_warden(guest):
     result = guest.result(guest.spawn(script=b"echo $PPID"))
     warden = int(stdout(result))
     links = [
-        os.readlink(f"/proc/{warden}/fd/{name}") for name in os.listdir(f"/proc/{warden}/fd")
+        os.readlink(f"/proc/{warden}/fd/{name}")
+        for name in os.listdir(f"/proc/{warden}/fd")
     ]
     assert sum(link.startswith("socket:") for link in links) == 1
     for each in busy:
@@ -116,8 +120,6 @@ def test_wardens_hold_no_channel_and_no_other_warden(guest):
 
 def test_a_workers_descriptors_are_its_pipes(guest, tmp_path):
     """What reads files for a search holds nothing that it could be tricked into."""
-    from tests.unit._guest.client import SEARCH, eventually
-
     (tmp_path / "file").write_text("a" * 50)
     asked = {**SEARCH, "pattern": "(a+)+b", "timeout": 30.0}
     answer = guest.open("search", path=bytes(tmp_path), **asked)
@@ -138,10 +140,10 @@ def test_a_workers_descriptors_are_its_pipes(guest, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_killed_itself_it_leaves_nothing(number, mark):
-    from tests.unit._guest.client import eventually, running
-
     with Guest() as guest:
-        guest.start("sh", "-c", f"(setsid sh -c 'sleep 60; : {mark}' &); sleep 60; : {mark}")
+        guest.start(
+            "sh", "-c", f"(setsid sh -c 'sleep 60; : {mark}' &); sleep 60; : {mark}"
+        )
         eventually(lambda: len(running(mark)) == 2)
         guest.popen.send_signal(number)
         eventually(lambda: not running(mark))
@@ -150,12 +152,11 @@ def test_killed_itself_it_leaves_nothing(number, mark):
 
 def test_it_imports_little_at_its_start():
     code = (
-        "import sys, importlib.util as u; s = u.spec_from_file_location('g', sys.argv[1]);"
+        "import sys, importlib.util as u;"
+        "s = u.spec_from_file_location('g', sys.argv[1]);"
         "b = set(sys.modules); m = u.module_from_spec(s); s.loader.exec_module(m);"
         "print(*sorted(set(sys.modules) - b))"
     )
-    from isobox._guest import agent
-
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, agent.__file__],
         capture_output=True,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from isobox._guest import agent
 from tests.unit._guest.client import running
+
+from isobox._guest import agent
 
 
 def terminal(guest, *argv, size=(80, 24), **fields):
@@ -13,7 +14,9 @@ def terminal(guest, *argv, size=(80, 24), **fields):
 
 
 def test_a_terminal_of_its_size(guest):
-    answer = terminal(guest, "sh", "-c", "test -t 0 && test -t 2 && stty size", size=(132, 43))
+    answer = terminal(
+        guest, "sh", "-c", "test -t 0 && test -t 2 && stty size", size=(132, 43)
+    )
     assert guest.result(answer)["exit"] == 0
     assert answer.bytes(agent.STDOUT) == b"43 132\r\n"
     assert agent.STDERR in answer.ended

@@ -8,11 +8,14 @@ import socket
 import stat
 import tarfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from isobox._guest import agent
-from tests.unit._guest.client import Answer, Guest
+
+if TYPE_CHECKING:
+    from tests.unit._guest.client import Answer, Guest
 
 
 def pull(guest: Guest, path: Path) -> tarfile.TarFile:
@@ -82,7 +85,8 @@ def test_devices_fifos_and_sockets_are_left_out(guest, tree):
         sock.bind(str(tree / "socket"))
         answer = guest.open("pull", path=bytes(tree))
         guest.result(answer)
-    names = tarfile.open(fileobj=io.BytesIO(answer.bytes())).getnames()
+    with tarfile.open(fileobj=io.BytesIO(answer.bytes())) as tar:
+        names = tar.getnames()
     assert not {"./fifo", "./socket", "fifo", "socket"} & set(names)
 
 
@@ -92,7 +96,9 @@ def test_one_file_is_a_tree_of_its_own(guest, tree):
 
 
 def test_what_is_not_there_is_missing(guest, tmp_path):
-    assert guest.refusal(guest.open("pull", path=bytes(tmp_path / "absent"))) == "missing"
+    assert (
+        guest.refusal(guest.open("pull", path=bytes(tmp_path / "absent"))) == "missing"
+    )
 
 
 def test_pushing_clears_only_if_asked(guest, tmp_path):
@@ -122,7 +128,10 @@ def outside(tmp_path: Path) -> list[str]:
         [(member("a/../../up"), b"x")],
         [(member("l", tarfile.SYMTYPE, ".."), b""), (member("l/up"), b"x")],
         [(member("l", tarfile.SYMTYPE, "/tmp"), b""), (member("l/up"), b"x")],
-        [(member("l", tarfile.SYMTYPE, ".."), b""), (member("l", tarfile.DIRTYPE), b"")],
+        [
+            (member("l", tarfile.SYMTYPE, ".."), b""),
+            (member("l", tarfile.DIRTYPE), b""),
+        ],
         [(member("h", tarfile.LNKTYPE, "../up"), b"")],
         [(member("fifo", tarfile.FIFOTYPE), b"")],
         [(member("dev", tarfile.CHRTYPE), b"")],
@@ -246,7 +255,9 @@ def test_a_port_inside_is_listened_on(guest):
     port = answer.events[0]["port"]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         guest.until(lambda: any(each & agent.ACCEPTED for each in guest.answers))
-        accepted = next(each for each in guest.answers.values() if each.number & agent.ACCEPTED)
+        accepted = next(
+            each for each in guest.answers.values() if each.number & agent.ACCEPTED
+        )
         client.sendall(b"hello")
         guest.until(lambda: accepted.bytes() == b"hello")
         guest.data(accepted, b"back", agent.BODY)

@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
+from tests.unit._guest.client import Guest, eventually, running, stdout
 
 from isobox._guest import agent
-from tests.unit._guest.client import Guest, eventually, running, stdout
 
 DOUBLE_FORK = """
 import os, sys, time
@@ -83,7 +83,9 @@ def test_one_killed_from_inside_takes_its_command_along(guest, mark):
 
 
 def test_one_killed_from_inside_spares_the_other_commands(guest):
-    other = guest.start("sh", "-c", "setsid sleep 60 & read line; echo $line", stdin=True)
+    other = guest.start(
+        "sh", "-c", "setsid sleep 60 & read line; echo $line", stdin=True
+    )
     guest.result(guest.spawn(script=b"kill -9 $PPID; sleep 60"))
     guest.data(other, b"alive\n")
     guest.until(lambda: other.bytes(agent.STDOUT) == b"alive\n")
@@ -146,7 +148,9 @@ def test_a_fork_bomb_is_ended_by_its_timeout(mark):
     python = "/usr/bin/python3"
     if not os.access(python, os.X_OK):
         pytest.skip("needs a Python that another user can run")
-    with Guest(prefix=become, python=python, config={"rlimits": {"nproc": 60}}) as guest:
+    with Guest(
+        prefix=become, python=python, config={"rlimits": {"nproc": 60}}
+    ) as guest:
         began = time.monotonic()
         answer = guest.spawn(python, "-c", BOMB, mark, timeout=1.0)
         result = guest.result(answer)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from tests.meta.test_ops import example
 
 from isobox import abc
 from isobox._audit.sinks import MemorySink
@@ -21,7 +23,6 @@ from isobox.errors import (
     PolicyDeniedError,
     SandboxLostError,
 )
-from tests.meta.test_ops import example
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,11 @@ class Recorder:
 
 
 def stack(
-    sandbox: Any, *, policy: Policy | None = None, sink: Any = None, limits: Limits | None = None
+    sandbox: Any,
+    *,
+    policy: Policy | None = None,
+    sink: Any = None,
+    limits: Limits | None = None,
 ) -> Any:
     return compose(
         sandbox,
@@ -113,15 +118,16 @@ async def test_a_failure_is_recorded_with_its_words_if_they_are_ours():
     sink = MemorySink()
     with pytest.raises(PathMissingError):
         await stack(Recorder(PathMissingError("gone")), sink=sink)(EVERY[1])
-    assert (sink.records[1]["error"], sink.records[1]["message"]) == ("PathMissingError", "gone")
+    assert (sink.records[1]["error"], sink.records[1]["message"]) == (
+        "PathMissingError",
+        "gone",
+    )
     with pytest.raises(KeyError):
         await stack(Recorder(KeyError("secret")), sink=sink)(EVERY[1])
     assert sink.records[3]["message"] is None
 
 
 async def test_a_cancel_is_an_outcome_too():
-    import asyncio
-
     sink = MemorySink()
     with pytest.raises(asyncio.CancelledError):
         await stack(Recorder(asyncio.CancelledError()), sink=sink)(EVERY[0])
@@ -142,13 +148,13 @@ async def test_numbers_go_up_and_life_is_recorded():
     sink = MemorySink()
     audit = Audit(sink, workspace="w", backend="b")
     audit.lifecycle("initialize", isolation={})
-    perform = compose(Recorder(), [audit])  # type: ignore[arg-type]
+    perform = compose(Recorder(), [audit])
     await perform(EVERY[1])
     audit.lifecycle("close")
     assert [each["number"] for each in sink.records] == [1, 2, 2, 3]
     assert [each["kind"] for each in sink.records][::3] == ["lifecycle", "lifecycle"]
     times = [each["time"] for each in sink.records]
-    assert times == sorted(times)  # type: ignore[type-var]
+    assert times == sorted(times)
 
 
 async def test_without_a_sink_nothing_is_recorded():
@@ -205,11 +211,22 @@ async def test_an_error_that_knows_is_not_told_otherwise():
     known = PathMissingError("gone", backend="other", op="dance", path="/p")
     with pytest.raises(PathMissingError) as error:
         await stack(Recorder(known))(EVERY[1])
-    assert (error.value.backend, error.value.op, error.value.path) == ("other", "dance", "/p")
+    assert (error.value.backend, error.value.op, error.value.path) == (
+        "other",
+        "dance",
+        "/p",
+    )
 
 
 @pytest.mark.parametrize(
-    "foreign", [OSError("x"), EOFError(), BrokenPipeError(), ConnectionResetError(), TimeoutError()]
+    "foreign",
+    [
+        OSError("x"),
+        EOFError(),
+        BrokenPipeError(),
+        ConnectionResetError(),
+        TimeoutError(),
+    ],
 )
 @pytest.mark.parametrize("op", EVERY, ids=named)
 async def test_what_is_foreign_does_not_leave_the_sandbox(op, foreign):

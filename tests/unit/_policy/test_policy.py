@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.unit._layers.test_layers import EVERY, named
 
 from isobox._policy.policy import Decision, Policy
-from tests.unit._layers.test_layers import EVERY, named
 
 
 @pytest.mark.parametrize("op", EVERY, ids=named)
@@ -25,4 +25,4 @@ def test_policies_are_data():
     assert Policy.allow_all() != Policy.deny_all()
     assert hash(Policy.deny_all()) == hash(Policy.deny_all())
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Policy.deny_all().default = Decision("allow", "x", "y")  # type: ignore[misc]
+        Policy.deny_all().default = Decision("allow", "x", "y")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import stat
 import tarfile
 import tempfile
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -17,6 +18,9 @@ from hypothesis import strategies as st
 
 from isobox._workspace import archive
 from isobox.errors import ArchiveError, IsoboxError, StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = st.sampled_from(
     [
@@ -117,10 +121,8 @@ def test_any_bytes_are_unpacked_or_refused(noise, at):
     raw = bytearray(info.tobuf() + bytes(1024) + info.tobuf() + bytes(2048))
     raw[at : at + len(noise)] = noise
     with tempfile.TemporaryDirectory() as folder:
-        try:
+        with contextlib.suppress(IsoboxError):
             archive.unpack(io.BytesIO(raw), folder + "/to")
-        except IsoboxError:
-            pass
         assert os.listdir(folder) == ["to"]
 
 
@@ -209,10 +211,8 @@ class Flipping:
 
     @staticmethod
     def _move(here: Path, there: Path) -> None:
-        try:
+        with contextlib.suppress(OSError):
             os.rename(here, there)
-        except OSError:
-            pass
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -271,12 +271,17 @@ def test_a_replaced_file_is_the_old_one_until_it_is_whole(tmp_path):
     assert os.listdir(tmp_path) == ["f"]
 
 
+def broken_off(path: Path) -> None:
+    with archive.Replaced(str(path), 0o644, 0) as file:
+        file.write(b"half")
+        raise KeyError
+
+
 def test_a_replacement_that_fails_leaves_nothing(tmp_path):
     path = tmp_path / "f"
     path.write_text("old")
-    with pytest.raises(KeyError), archive.Replaced(str(path), 0o644, 0) as file:
-        file.write(b"half")
-        raise KeyError
+    with pytest.raises(KeyError):
+        broken_off(path)
     assert os.listdir(tmp_path) == ["f"]
     assert path.read_text() == "old"
 
@@ -307,14 +312,18 @@ def test_a_name_without_a_directory_is_in_this_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["absent/f", "file/f"])
 def test_a_place_that_is_none_is_an_error_of_the_tree(tmp_path, name):
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot be written"):
-        with archive.Replaced(str(tmp_path / name), 0o644, 0):
-            pass
+    with (
+        pytest.raises(StorageError, match="cannot be written"),
+        archive.Replaced(str(tmp_path / name), 0o644, 0),
+    ):
+        pass
 
 
 def test_a_directory_in_its_place_is_not_replaced(tmp_path):
     (tmp_path / "d").mkdir()
-    with pytest.raises(OSError, match="directory"):
-        with archive.Replaced(str(tmp_path / "d"), 0o644, 0):
-            pass
+    with (
+        pytest.raises(OSError, match="directory"),
+        archive.Replaced(str(tmp_path / "d"), 0o644, 0),
+    ):
+        pass
     assert os.listdir(tmp_path) == ["d"]

@@ -4,24 +4,22 @@ A mount over a name keeps it: it can be neither written nor renamed nor removed.
 Renaming a directory above it would undo that, so each of these is a mount too.
 A name that is absent needs something to mount on: an empty directory stands in
 for it while sandboxes live, which no version control sees and which `rmdir`
-removes without a risk. A symlink cannot be mounted on; it is compared with what
-it was when the sandbox ends, and put back.
+removes without a risk. A symlink cannot be mounted on; what it leads to is held,
+and the link is put back when the sandbox ends. What appears in directories that
+commands make meanwhile is put aside then.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import secrets
 import stat
-import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from isobox import _workdir
 from isobox._backends.bubblewrap import view
+from isobox._backends.bubblewrap.stand_ins import StandIns
 from isobox._core.paths import within
 from isobox._core.protected import ABSENT, ANYWHERE, IN_ROOT, SKIPPED
 from isobox._linux.syscalls import (
@@ -40,19 +38,28 @@ if TYPE_CHECKING:
 _MOST_NAMES: Final = 300
 _MOST_DIRECTORIES: Final = 50_000
 _CONFINED: Final = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
+#: git takes a directory that holds these for a repository, and runs what its
+#: configuration names.
+_REPOSITORY: Final = frozenset(("HEAD", "objects", "refs"))
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The protected names of a directory, as paths relative to it.
+    """What of a directory must be held, as paths relative to it.
 
     Attributes:
         held: Directories and files, sorted, none below another.
         links: Symlinks and where they lead.
+        sockets: Of the host, to which a read-only mount would not stop anybody
+            to connect.
+        repositories: Directories that git takes for repositories by what they
+            hold.
     """
 
     held: list[str] = field(default_factory=list[str])
     links: dict[str, str] = field(default_factory=dict[str, str])
+    sockets: list[str] = field(default_factory=list[str])
+    repositories: set[str] = field(default_factory=set[str])
 
     def hold(self, paths: Iterable[str]) -> None:
         """Add paths, except what lies below others."""
@@ -68,83 +75,150 @@ def show(plan: Plan) -> None:
     """Mount every protected name read-only, and what leads to it on itself.
 
     Raises:
-        InvalidArgumentError: There are more than can be held.
+        InvalidArgumentError: There are more than can be held, or one that
+            cannot be.
         StorageError: A stand-in cannot be made.
     """
-    root = plan.workdir
-    stand_ins = StandIns(root, _absent(root, plan.spec.unprotected))
+    root, unprotected = plan.workdir, plan.spec.unprotected
+    stand_ins = StandIns(root, _absent(root, unprotected))
     plan.held.callback(stand_ins.release)
-    found = survey(root, plan.spec.unprotected)
-    found.hold(_on_path(root) - plan.spec.unprotected)
-    if found.links:
-        keeper = os.dup(root)
-        plan.held.callback(_put_back, keeper, found.links)
+    found = survey(root, unprotected)
+    found.hold(_on_path(root) - unprotected)
+    found.hold(_led_to(root, found.links))
+    plan.held.callback(_look_after, os.dup(root), found, unprotected)
     shown: set[str] = set()
     for path in found.held:
+        _refuse_other_names(root, path)
         for above in _above(path):
             if above not in shown:
                 shown.add(above)
                 plan.shown.add("--bind-fd", plan.beneath(above), _inside(above))
         plan.shown.add("--ro-bind-fd", plan.beneath(path), _inside(path))
+    for path in found.sockets:
+        plan.shown.add("--ro-bind-data", plan.shown.data(b""), _inside(path))
     plan.sealed.extend(_inside(path) for path in found.held)
 
 
 def _on_path(root: int) -> set[str]:
     """Return the directories below that the host's user runs programs from."""
     base = os.readlink(f"/proc/self/fd/{root}")
+    entries = os.environ.get("PATH", "").split(":")
+    paths = (os.path.normpath(entry) for entry in entries if entry.startswith("/"))
+    return _existing(root, (os.path.relpath(path, base) for path in paths))
+
+
+def _led_to(root: int, links: dict[str, str]) -> set[str]:
+    """Return what protected links lead to, below the root."""
+    base = os.readlink(f"/proc/self/fd/{root}")
     found: set[str] = set()
-    for entry in os.environ.get("PATH", "").split(":"):
-        path = os.path.normpath(entry) if entry.startswith("/") else base
-        if within(path, base) and path != base:
-            relative = os.path.relpath(path, base)
-            with contextlib.suppress(OSError, StorageError):
-                os.close(open_beneath(root, relative))
-                found.add(relative)
+    for path, target in links.items():
+        place = os.path.join(base, os.path.dirname(path), target)
+        found.add(os.path.relpath(os.path.normpath(place), base))
+    return _existing(root, found)
+
+
+def _existing(root: int, paths: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        if path == "." or path.startswith("../"):
+            continue
+        with contextlib.suppress(OSError, StorageError):
+            os.close(open_beneath(root, path))
+            found.add(path)
     return found
 
 
-def survey(root: int, unprotected: frozenset[str]) -> Survey:
-    """Find the protected names below a directory.
+def _refuse_other_names(root: int, path: str) -> None:
+    """Refuse a protected file that can be written under another name.
 
     Raises:
-        InvalidArgumentError: There are more than can be held.
+        InvalidArgumentError: It has hard links.
+    """
+    fd = open_beneath(root, path)
+    try:
+        held = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if stat.S_ISREG(held.st_mode) and held.st_nlink > 1:
+        raise InvalidArgumentError(
+            f"{path!r} is protected, and has hard links by which it could be "
+            "written; make it a file of its own, or use mode='copy'",
+            path=path,
+        )
+
+
+def survey(root: int, unprotected: frozenset[str]) -> Survey:
+    """Find what of a directory must be held.
+
+    Raises:
+        InvalidArgumentError: There is more than can be held, a directory cannot
+            be read, or a file would run as somebody else.
     """
     found = Survey()
-    for entry, path, depth in _walk(root):
-        names = IN_ROOT if depth == 0 else ANYWHERE
-        if entry.name not in names or entry.name in unprotected:
-            continue
-        if entry.is_symlink():
-            found.links[path] = os.readlink(entry.path)
-        elif entry.is_dir() or entry.is_file():
-            found.held.append(path)
+    for folder, entries in _walk(root):
+        names = IN_ROOT if not folder else ANYWHERE
+        if {entry.name for entry in entries} >= _REPOSITORY:
+            found.repositories.add(folder)
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.name in names and entry.name not in unprotected:
+                _note(found, entry, path)
+            else:
+                _note_other(found, entry, path)
         if len(found.held) > _MOST_NAMES:
             raise _too_many(f"more than {_MOST_NAMES} protected names")
     found.held.sort()
     return found
 
 
-def _walk(root: int) -> Iterator[tuple[os.DirEntry[str], str, int]]:
+def _note(found: Survey, entry: os.DirEntry[str], path: str) -> None:
+    if entry.is_symlink():
+        found.links[path] = os.readlink(entry.path)
+    elif entry.is_dir() or entry.is_file():
+        found.held.append(path)
+
+
+def _note_other(found: Survey, entry: os.DirEntry[str], path: str) -> None:
+    if entry.is_dir(follow_symlinks=False) or entry.is_symlink():
+        return
+    if not entry.is_file(follow_symlinks=False):
+        if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+            found.sockets.append(path)
+    elif os.geteuid() == 0 and entry.stat(follow_symlinks=False).st_mode & 0o6000:
+        raise InvalidArgumentError(
+            f"{path!r} runs as its owner (set-id), whatever commands write into it; "
+            "take the bit away, or use mode='copy'",
+            path=path,
+        )
+
+
+def _walk(root: int) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """Yield each directory below, by its relative path, and what it holds."""
     # SAFETY: only names are read here; a link that appears meanwhile can show
     # us wrong ones, and each is then opened beneath the root without links.
-    todo = [(f"/proc/self/fd/{root}", "", 0)]
+    todo = [""]
     count = 0
     while todo:
-        folder, prefix, depth = todo.pop()
+        folder = todo.pop()
         count += 1
         if count > _MOST_DIRECTORIES:
             raise _too_many(f"more than {_MOST_DIRECTORIES} directories")
-        for entry in _entries(folder):
-            path = prefix + entry.name
-            yield entry, path, depth
-            if _goes_on(entry):
-                todo.append((entry.path, path + "/", depth + 1))
+        entries = _entries(root, folder)
+        yield folder, entries
+        below = [entry.name for entry in entries if _goes_on(entry)]
+        todo.extend(f"{folder}/{name}" if folder else name for name in below)
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(root: int, folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(f"/proc/self/fd/{root}/{folder}") as entries:
             return list(entries)
+    except PermissionError:
+        raise InvalidArgumentError(
+            f"{folder!r} cannot be read, so what it holds cannot be protected; make "
+            "it readable, or use mode='copy'",
+            path=folder,
+        ) from None
     except OSError:
         return []
 
@@ -193,165 +267,68 @@ def open_beneath(root: int, path: str) -> int:
         ) from error
 
 
-def _put_back(root: int, links: dict[str, str]) -> None:
-    """Make every link what it was; what took its place is kept beside it."""
+# -- when the sandbox has ended -----------------------------------------------
+
+
+def _look_after(root: int, before: Survey, unprotected: frozenset[str]) -> None:
+    """Put back links, and put aside protected names that commands have made."""
     try:
-        for path, target in links.items():
-            with contextlib.suppress(OSError, StorageError):
-                _put_back_one(root, path, target)
+        for path, target in before.links.items():
+            with contextlib.suppress(OSError):
+                _put_back(root, path, target)
+        with contextlib.suppress(InvalidArgumentError):
+            for folder, name in _made(root, before, unprotected):
+                with contextlib.suppress(OSError):
+                    _put_aside(root, folder, name)
     finally:
         os.close(root)
 
 
-def _put_back_one(root: int, path: str, target: str) -> None:
+def _made(
+    root: int, before: Survey, unprotected: frozenset[str]
+) -> list[tuple[str, str]]:
+    known = {*before.held, *before.links}
+    found: list[tuple[str, str]] = []
+    for folder, entries in _walk(root):
+        names = (IN_ROOT if not folder else ANYWHERE) - unprotected
+        present = {entry.name for entry in entries}
+        found.extend(
+            (folder, name)
+            for name in present & names
+            if (f"{folder}/{name}" if folder else name) not in known
+        )
+        if present >= _REPOSITORY and folder not in before.repositories:
+            found.append((folder, "HEAD"))
+    return found
+
+
+def _put_back(root: int, path: str, target: str) -> None:
     folder, _, name = path.rpartition("/")
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    # SAFETY: commands could have made the parents links; none is followed.
-    fd = openat2(root, folder or ".", flags, resolve=_CONFINED)
+    fd = _folder(root, folder)
     try:
         with contextlib.suppress(OSError):
             if os.readlink(name, dir_fd=fd) == target:
                 return
-        aside = f"{name}.isobox-{secrets.token_hex(4)}"
         with contextlib.suppress(FileNotFoundError):
-            os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
+            os.rename(name, _aside(name), src_dir_fd=fd, dst_dir_fd=fd)
         os.symlink(target, name, dir_fd=fd)
     finally:
         os.close(fd)
 
 
-class StandIns:
-    """Empty directories for names that are absent, while sandboxes live.
-
-    Sandboxes of several processes may share a directory: each holds a shared
-    lock on one record of it, and the last one removes what was made. A record
-    that nobody holds is of a host that crashed; `sweep` does what it left.
-    """
-
-    def __init__(self, root: int, names: Iterable[str]) -> None:
-        self._root = os.dup(root)
-        found = os.fstat(root)
-        self._record = os.path.join(_records(), f"{found.st_dev}-{found.st_ino}")
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._lock = os.open(self._record, flags, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
-        try:
-            self._make(names)
-        except BaseException:
-            self.release()
-            raise
-
-    def _make(self, names: Iterable[str]) -> None:
-        where = os.readlink(f"/proc/self/fd/{self._root}")
-        recorded = _read(self._lock)
-        made = set(recorded[1] if recorded else ())
-        wanted = sorted(made.union(names))
-        # Recorded first: what is made is known even if we end in between.
-        _write(self._lock, where, wanted)
-        for name in names:
-            try:
-                os.mkdir(name, 0o755, dir_fd=self._root)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise StorageError(
-                    f"{name!r} cannot be held: {error.strerror}",
-                    code=error.errno or 0,
-                    path=name,
-                ) from error
-            self._own(name)
-
-    def _own(self, name: str) -> None:
-        found = os.fstat(self._root)
-        if os.geteuid() == 0:
-            with contextlib.suppress(OSError):
-                os.chown(
-                    name,
-                    found.st_uid,
-                    found.st_gid,
-                    dir_fd=self._root,
-                    follow_symlinks=False,
-                )
-
-    def release(self) -> None:
-        """Let go; the last one to do so removes the stand-ins."""
-        if self._root < 0:
-            return
-        _remove_if_last(self._lock, self._root, self._record)
-        os.close(self._lock)
-        os.close(self._root)
-        self._root = -1
-
-
-def sweep() -> None:
-    """Remove the stand-ins that hosts left which have crashed."""
-    folder = _records()
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        with contextlib.suppress(OSError):
-            lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                _sweep_one(lock, path, name)
-            finally:
-                os.close(lock)
-
-
-def _sweep_one(lock: int, path: str, name: str) -> None:
-    recorded = _read(lock)
-    if recorded is None:
-        return
+def _put_aside(root: int, folder: str, name: str) -> None:
+    fd = _folder(root, folder)
     try:
-        root = _workdir.walked(recorded[0])
-    except OSError:
-        os.unlink(path)
-        return
-    try:
-        found = os.fstat(root)
-        if name == f"{found.st_dev}-{found.st_ino}":
-            _remove_if_last(lock, root, path)
+        os.rename(name, _aside(name), src_dir_fd=fd, dst_dir_fd=fd)
     finally:
-        os.close(root)
+        os.close(fd)
 
 
-def _remove_if_last(lock: int, root: int, record: str) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return
-    recorded = _read(lock)
-    for name in recorded[1] if recorded else ():
-        # SAFETY: rmdir removes empty directories only, and follows no link.
-        with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=root)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(record)
+def _folder(root: int, folder: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    # SAFETY: commands could have made any of it a link; none is followed.
+    return openat2(root, folder or ".", flags, resolve=_CONFINED)
 
 
-def _read(lock: int) -> tuple[str, list[str]] | None:
-    raw = os.pread(lock, 1 << 16, 0)
-    try:
-        where, names = json.loads(raw)
-    except ValueError:
-        return None
-    return str(where), [name for name in names if name in ABSENT]
-
-
-def _write(lock: int, where: str, names: list[str]) -> None:
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps([where, names]).encode(), 0)
-
-
-def _records() -> str:
-    """Return the directory of the records, private to the caller."""
-    if os.geteuid() == 0:
-        folder = "/run/isobox/held"
-    else:
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        base = runtime if runtime and os.path.isdir(runtime) else tempfile.gettempdir()
-        folder = os.path.join(base, f"isobox-held-{os.geteuid()}")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
-    private = found.st_uid == os.geteuid() and not found.st_mode & 0o022
-    if not private or not stat.S_ISDIR(found.st_mode):
-        raise StorageError(f"{folder!r} belongs to somebody else", path=folder)
-    return folder
+def _aside(name: str) -> str:
+    return f"{name}.isobox-{secrets.token_hex(4)}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from isobox import _workdir
-from isobox._backends.bubblewrap import protect
+from isobox._backends.bubblewrap import stand_ins
 from isobox._linux.cgroups import ControlGroups
 from isobox.errors import IsoboxError, StorageError
 
@@ -43,7 +43,7 @@ def sweep() -> None:
     What cannot be removed stays for the next time; what a live host has is not
     touched.
     """
-    for clean in (_sweep_directories, protect.sweep, _sweep_groups):
+    for clean in (_sweep_directories, stand_ins.sweep, _sweep_groups):
         # A sweep that fails must not keep a new sandbox from starting.
         with contextlib.suppress(OSError, IsoboxError):
             clean()

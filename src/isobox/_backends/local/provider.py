@@ -126,8 +126,8 @@ def _refuse(spec: SandboxSpec) -> None:
     }
     if wanted := [name for name, given in asked.items() if given]:
         raise InvalidArgumentError(
-            f"the local backend isolates nothing and cannot honour {', '.join(wanted)}; "
-            "choose another backend",
+            f"the local backend cannot honour {', '.join(wanted)}, since it isolates "
+            "nothing; choose another",
             backend="local",
         )
 

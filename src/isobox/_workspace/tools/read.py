@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -173,16 +175,19 @@ def _lines(shown: str, page: Page, offset: int) -> ToolResult:
 
 def numbered_lines(lines: Sequence[str], first: int) -> str:
     """Return lines, each after its number and a tab."""
-    return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines, first))
+    return "\n".join(map(str.__add__, _numbers(first, len(lines)), lines))
+
+
+@functools.lru_cache(maxsize=8)
+def _numbers(first: int, count: int) -> tuple[str, ...]:
+    return tuple(f"{number:6}\t" for number in range(first, first + count))
 
 
 def _fitting(lines: Sequence[str]) -> int:
-    room = _MOST_SHOWN
-    for index, line in enumerate(lines):
-        room -= len(line)
-        if room < 0:
-            return max(1, index)
-    return len(lines)
+    if sum(map(len, lines)) <= _MOST_SHOWN:
+        return len(lines)
+    ends = itertools.accumulate(map(len, lines))
+    return max(1, sum(end <= _MOST_SHOWN for end in ends))
 
 
 def _extent(first: int, last: int, total: int) -> str:

@@ -32,6 +32,7 @@ from isobox.testing.contract.shell import ShellContract
 from isobox.testing.contract.snapshot import SnapshotContract
 from isobox.testing.contract.streams import StreamsContract
 from isobox.testing.contract.timeouts import TimeoutsContract
+from isobox.testing.contract.tools_ops import ToolsOpsContract
 from isobox.testing.contract.transfer import TransferContract
 from isobox.testing.contract.tty import TtyContract
 
@@ -58,6 +59,7 @@ __all__ = [
     "SnapshotContract",
     "StreamsContract",
     "TimeoutsContract",
+    "ToolsOpsContract",
     "TransferContract",
     "TtyContract",
     "WorkspaceContract",
@@ -79,6 +81,7 @@ class WorkspaceContract(
     GlobContract,
     GrepContract,
     RemoveContract,
+    ToolsOpsContract,
     PathsContract,
     TransferContract,
     ShellContract,
