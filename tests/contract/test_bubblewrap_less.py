@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typing_extensions import override
@@ -12,7 +13,18 @@ from typing_extensions import override
 from isobox import BubblewrapWorkspace
 from isobox._backends.bubblewrap import ladder
 from isobox._linux import landlock
-from isobox.testing.contract import WorkspaceContract
+from isobox.testing.contract import (
+    CancelContract,
+    CommandsContract,
+    ErrorsContract,
+    FilesWriteContract,
+    IsolationContract,
+    LifecycleContract,
+    ShellContract,
+    StreamsContract,
+    TimeoutsContract,
+    TtyContract,
+)
 from isobox.testing.processes import kill_tree
 
 ALWAYS = frozenset(
@@ -32,6 +44,21 @@ ALWAYS = frozenset(
 )
 
 
+class LessContract(
+    LifecycleContract,
+    CommandsContract,
+    StreamsContract,
+    TimeoutsContract,
+    CancelContract,
+    TtyContract,
+    FilesWriteContract,
+    ShellContract,
+    IsolationContract,
+    ErrorsContract,
+):
+    """What processes, a place of their own, and isolation could make differ."""
+
+
 def every_command_line() -> str:
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -40,8 +67,9 @@ def every_command_line() -> str:
     return " ".join(found)
 
 
-class TestWithoutProc(WorkspaceContract):
+class TestWithoutProc(LessContract):
     capabilities = ALWAYS | {"dial", "sized_tmp", "tty"}
+    deviations: ClassVar = {"test_commands_are_not_root": "it asks /proc"}
     can_kill_sandbox = True
     host_script_backend = "BubblewrapWorkspace"
 
@@ -64,8 +92,19 @@ class TestWithoutProc(WorkspaceContract):
 
 
 @pytest.mark.skipif(landlock.abi() < 6, reason="needs Landlock of version 6")
-class TestWithoutNamespaces(WorkspaceContract):
+class TestWithoutNamespaces(LessContract):
     capabilities = ALWAYS | {"proc"}
+    deviations: ClassVar = {
+        "test_a_command_cannot_kill_its_sandbox_unnoticed": (
+            "no pid namespace: it can, and that is noticed"
+        ),
+        "test_no_process_of_the_host_is_seen": "no pid namespace",
+        "test_there_is_no_route_out": "it asks /proc/net, which is the host's",
+        "test_a_process_without_its_first_thread_is_killed": (
+            "it writes to /proc, which is read-only"
+        ),
+        "test_reset_empties_tmp_and_home": "/tmp is closed; TMPDIR is private",
+    }
     can_kill_sandbox = True
     host_script_backend = "BubblewrapWorkspace"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from typing_extensions import override
@@ -18,6 +19,7 @@ from isobox.abc import (
     FileChange,
     Op,
     Patch,
+    Process,
     Pull,
     Push,
     Read,
@@ -27,10 +29,12 @@ from isobox.abc import (
     Restore,
     SandboxSpec,
     Scan,
+    Script,
     Search,
     Snapshot,
     SnapshotRef,
     Spawn,
+    Turn,
     Write,
 )
 from isobox.errors import PolicyDeniedError, UnsupportedError
@@ -40,6 +44,7 @@ from isobox.testing.memory_contract import MemoryContract
 _ROOT = "/workspace"
 _ONE_OF_EACH = {
     Spawn: Spawn(argv=("true",), cwd=_ROOT),
+    Script: Script(process=AsyncMock(spec=Process), session_id="s", script="true"),
     Read: Read(path=f"{_ROOT}/file"),
     Write: Write(path=f"{_ROOT}/new", body=b"new"),
     ReadLines: ReadLines(path=f"{_ROOT}/file"),
@@ -180,6 +185,8 @@ async def _performed(workspace: WorkspaceBase, op: Op[Any]) -> None:
     if isinstance(op, Spawn):
         await result.wait()
         await result.aclose()
+    elif isinstance(op, Script):
+        result.end({"exit_code": 0})
     elif isinstance(op, Read | Pull):
         async with result:
             await result.read()
@@ -205,6 +212,30 @@ async def test_what_cannot_be_recorded_does_not_happen(op):
         with pytest.raises(OSError, match="no room"):
             await workspace._do(op)
         assert workspace.reached == []
+
+
+async def test_a_script_reaches_the_shell_with_the_nul_that_ends_it():
+    process = AsyncMock(spec=Process)
+    async with MemoryWorkspace() as workspace:
+        await workspace._do(Script(process=process, session_id="s", script="é"))
+        process.write.assert_awaited_once_with("é\0".encode())
+
+
+async def test_a_shell_that_has_ended_is_no_failure_of_the_script():
+    process = AsyncMock(spec=Process)
+    process.write.side_effect = BrokenPipeError
+    async with MemoryWorkspace() as workspace:
+        turn = await workspace._do(Script(process=process, session_id="s", script=""))
+        assert isinstance(turn, Turn)
+
+
+async def test_what_a_command_was_fed_is_counted():
+    sink = MemorySink()
+    async with MemoryWorkspace(audit=sink) as workspace:
+        await workspace.run(["cat"], stdin="12345")
+    (intent,) = _intents(sink.records)
+    (outcome,) = _outcomes(sink.records, intent["number"])
+    assert outcome["end"] == {"exit_code": 0, "stdin_bytes": 5}
 
 
 async def test_a_life_is_on_record():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -23,6 +24,9 @@ VALUES = {
     "changes": (FileChange("/workspace/x", "delete"),),
     "port": 80,
     "snapshot": SnapshotRef("s", 1, 0.0),
+    "process": AsyncMock(spec=abc.Process),
+    "session_id": "default",
+    "script": "true",
 }
 
 

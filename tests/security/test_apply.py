@@ -603,3 +603,24 @@ def check_confined(folder: Path) -> None:
             assert SECRET not in path.read_text()
         else:
             assert stat.S_ISDIR(found.st_mode)
+
+
+# -- what is said of names ------------------------------------------------------------
+
+
+async def test_a_refused_name_forges_no_line_and_reaches_no_terminal(workspace):
+    await workspace.run("ln -s /etc/passwd $'bad\\n  fine: \\e[31m'", check=True)
+    with pytest.raises(ArchiveError) as caught:
+        await workspace.apply()
+    assert "\x1b" not in str(caught.value)
+    assert r'"bad\n  fine: \u001b[31m": ' in str(caught.value)
+
+
+async def test_neither_does_one_in_conflict(workspace, host):
+    name = "bad\n\x1b[31m"
+    await workspace.write(name, b"theirs")
+    (host / name).write_text("ours")
+    with pytest.raises(ConflictError) as caught:
+        await workspace.apply()
+    assert "\x1b" not in str(caught.value)
+    assert r'"bad\n\u001b[31m"' in str(caught.value)

@@ -349,27 +349,39 @@ async def test_credit_beyond_the_window(amount):
         await is_refused(task, channel)
 
 
-async def test_a_flood_of_what_means_nothing_leaves_no_trace():
+STARTED = agent.encode({"event": "started", "pid": 5})
+ENDED = agent.encode({"event": "exit", "exit": 0})
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (agent.EVENT, STARTED),
+        (agent.CREDIT, credit(agent.STDIN, 0)),
+        (agent.PONG, b""),
+    ],
+)
+async def test_what_means_nothing_is_refused_at_once(kind, payload):
     async with performing(START) as (liar, stream, task, channel):
-        await liar.say(
-            agent.EVENT, stream, agent.encode({"event": "started", "pid": 5})
-        )
-        again = frame(agent.EVENT, stream, agent.encode({"event": "started", "pid": 6}))
-        nothing = frame(agent.CREDIT, stream, credit(0, 0)) + frame(
-            agent.PONG, 0, bytes(4096)
-        )
-        peak = Peak()
-        feed_for(channel, (again + nothing) * 100, seconds=0.5)
-        assert peak.growth < 16 << 20
-        assert channel.failure is None
-        await liar.result(stream, {"exit": 0})
-        assert (await task).exit_code == 0
+        await liar.say(agent.EVENT, stream, STARTED)
+        # A stream of its own for those that belong to the channel.
+        await liar.say(kind, 0 if kind == agent.PONG else stream, payload)
+        await is_refused(task, channel)
 
 
-def feed_for(channel: Channel, raw: bytes, *, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        channel.data_received(raw)
+async def test_a_command_ends_once():
+    async with lied_to() as (liar, sandbox):
+        task = asyncio.create_task(START.on(sandbox))
+        stream, _ = await liar.opened()
+        await liar.say(agent.EVENT, stream, STARTED)
+        process = await task
+        await liar.say(agent.EVENT, stream, ENDED)
+        assert (await process.wait()).exit_code == 0
+        assert sandbox.channel.failure is None
+        await liar.say(agent.EVENT, stream, ENDED)
+        await until(lambda: sandbox.channel.failure is not None)
+        assert isinstance(sandbox.channel.failure, ProtocolError)
+        await process.aclose()
 
 
 class Peak:
@@ -628,6 +640,7 @@ async def test_it_does_not_say_what_it_wrote(op, answer):
         entry(FILE)[:-1],
         entry(FILE) + b"\0",
         entry(FILE, digest=b"short"),
+        entry(FILE, kind=b"l", target=b"x" * 8193),
         entry(FILE, lengths=(0, 2**32 - 1, 0)),
         entry(FILE, lengths=(0, 2**32 - 1, 2**32 - 1)),
         entry(FILE, lengths=(255, 0, 0)),
@@ -856,16 +869,25 @@ async def test_one_that_answers_pings_may_take_its_time(monkeypatch):
         await task
 
 
+async def test_each_ping_has_one_answer(monkeypatch):
+    monkeypatch.setattr("isobox._channel.channel._QUIET", 0.05)
+    async with performing(REMOVE) as (liar, _, task, channel):
+        said = await liar.hear()
+        assert said is not None
+        assert said[0] == agent.PING
+        # More than can have been asked meanwhile.
+        await liar.shout(frame(agent.PONG, 0) * 10_000)
+        await is_refused(task, channel)
+
+
 # -- one workspace and another ------------------------------------------------------
 
 
 async def test_a_hostile_workspace_does_not_disturb_another(tmp_path):
     async def script(liar: Liar, stream: int, fields: dict[str, Any]) -> None:
         if fields["op"] == "spawn":
-            started = agent.encode({"event": "started", "pid": 5})
-            raw = frame(agent.EVENT, stream, started) + frame(
-                agent.PONG, 0, bytes(4096)
-            )
+            await liar.say(agent.EVENT, stream, STARTED)
+            raw = frame(agent.DATA, stream, data(agent.STDOUT, 1000))
             asyncio.ensure_future(flooding(liar, raw))  # noqa: RUF006
         elif fields["op"] == "read":
             await liar.say(agent.DATA, stream, data(0, agent.PIECE) * 2)

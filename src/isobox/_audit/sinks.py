@@ -6,7 +6,10 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from isobox.errors import InvalidArgumentError
 
 #: A record: plain data that JSON can hold.
 Record = Mapping[str, object]
@@ -42,7 +45,8 @@ class JsonlSink:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        # The current directory may be another one when somebody asks.
+        self.path = os.path.abspath(path)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
         self._lock = threading.Lock()
@@ -69,3 +73,26 @@ def sink_for(audit: AuditSink | str | os.PathLike[str] | None) -> AuditSink | No
     if audit is None or isinstance(audit, AuditSink):
         return audit
     return JsonlSink(audit)
+
+
+def refuse_within(directory: str | None, sink: AuditSink | None) -> None:
+    """Refuse an audit file that the workspace's own commands could change.
+
+    Raises:
+        InvalidArgumentError: The file is in `directory`, or below it.
+    """
+    if directory is None or not isinstance(sink, JsonlSink):
+        return
+    # By identity and not by name: a directory can have several.
+    if any(_is_same(above, directory) for above in Path(sink.path).resolve().parents):
+        raise InvalidArgumentError(
+            f"audit: {sink.path} is inside the workspace's directory, where a "
+            "command could change it; name a file elsewhere"
+        )
+
+
+def _is_same(one: Path, other: str) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

@@ -48,6 +48,7 @@ class Channel(asyncio.Protocol):
         self._closed: asyncio.Future[None] = self.loop.create_future()
         self._writable: asyncio.Future[None] | None = None
         self._heard = self.loop.time()
+        self._pings = 0
         self._pulse: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -119,7 +120,7 @@ class Channel(asyncio.Protocol):
         elif kind == agent.ACCEPT:
             self._accepted(number, payload)
         elif kind == agent.PONG:
-            pass
+            self._ponged()
         elif stream := self._streams.get(number):
             stream.arrived(kind, payload)
         else:
@@ -130,6 +131,12 @@ class Channel(asyncio.Protocol):
             raise ProtocolError("the guest said hello again")
         self.hello = frames.fields(payload)
         self._ready.set_result(None)
+
+    def _ponged(self) -> None:
+        # SAFETY: one that nobody asked for keeps the host busy for nothing.
+        if not self._pings:
+            raise ProtocolError("the guest answered what was not asked")
+        self._pings -= 1
 
     def _accepted(self, number: int, payload: bytes) -> None:
         if self.on_accept is None or number in self._streams:
@@ -208,6 +215,7 @@ class Channel(asyncio.Protocol):
             self.fail(SandboxLostError("the guest does not answer"))
             return
         elif silence > _QUIET:
+            self._pings += 1
             self.write(agent.PING, 0)
         self._pulse = self.loop.call_later(_QUIET / 2, self._beat)
 

@@ -104,11 +104,15 @@ class GuestProcess(Process):
     def _event(self, fields: Fields) -> None:
         pid = fields.get("pid")
         if fields.get("event") == "started" and isinstance(pid, int):
+            if self._begun.done():
+                raise ProtocolError("the guest started a command again")
             self.pid = pid
             self._begin()
         elif fields.get("event") == "exit":
             if "failed" in fields:
                 raise ProtocolError("the guest ended what never started")
+            if self._exit.done():
+                raise ProtocolError("the guest ended a command again")
             self._end(self.explain(_exit(fields, self._op)))
         else:
             raise ProtocolError("the guest reported an unknown event")
@@ -128,7 +132,7 @@ class GuestProcess(Process):
             self._fail(error)
             return
         self._end(end)
-        self._ended(_facts(end))
+        self._ended(self._counted(_facts(end)))
         self._begin()
 
     def _with_captured(self, end: Exit, fields: Fields) -> Exit:
@@ -176,6 +180,10 @@ class GuestProcess(Process):
             raise ProtocolError("the guest sent less output than it said")
         return everything[:head], everything[head:]
 
+    def _counted(self, facts: dict[str, object]) -> dict[str, object]:
+        fed = {"stdin_bytes": self.stream.sent} if self._op.stdin else {}
+        return {**facts, **fed}
+
     def _begin(self) -> None:
         if not self._begun.done():
             self._begun.set_result(None)
@@ -187,10 +195,14 @@ class GuestProcess(Process):
     def _fail(self, failure: BaseException) -> None:
         if isinstance(failure, GuestRefusal):
             failure = error_for(failure, op="spawn", path=self._op.cwd)
-        if not self._exit.done():
+        facts: dict[str, object] = {"error": type(failure).__name__}
+        if self._exit.done():
+            # It had ended; only the reading of what it left was cut short.
+            facts = _facts(self._exit.result())
+        else:
             self._exit.set_exception(failure)
         self._begin()
-        self._ended({"error": type(failure).__name__})
+        self._ended(self._counted(facts))
 
     def _late(self) -> None:
         self.stream.channel.fail(SandboxLostError("the guest does not end a command"))

@@ -17,6 +17,7 @@ from typing_extensions import override
 from isobox._channel import unpack
 from isobox._channel.process import GuestProcess, as_it_is
 from isobox._channel.refusals import error_for
+from isobox._channel.sparse import SparseWriter
 from isobox._channel.stream import GuestRefusal
 from isobox._core.file_types import globs_of
 from isobox._core.ops import Pull, Push
@@ -341,9 +342,11 @@ class ChannelSandbox(Sandbox):
         path = os.path.join(self._store, name)
         try:
             async with await self.pull(Pull(path=self.root)) as stream:
-                with open(path, "xb") as file:
+                with open(path, "xb", buffering=0) as file:
+                    archive = SparseWriter(file.fileno())
                     async for piece in stream:
-                        file.write(piece)
+                        archive.write(piece)
+                    archive.finish()
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

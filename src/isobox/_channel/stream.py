@@ -91,6 +91,8 @@ class Stream:
         self.channel = channel
         self.number = number
         self.on_event: Callable[[Fields], None] | None = None
+        #: Bytes that were sent on all channels.
+        self.sent = 0
         self._hook: Callable[[Fields, BaseException | None], None] | None = None
         self._inboxes: dict[int, Inbox] = {}
         self._credit: dict[int, int] = {}
@@ -137,6 +139,9 @@ class Stream:
 
     def _granted(self, number: int, amount: int) -> None:
         credit = self._credit.get(number, agent.WINDOW) + amount
+        # SAFETY: with every grant bounded by what was sent, so is their number.
+        if not amount:
+            raise ProtocolError("the guest granted nothing")
         if credit > agent.WINDOW:
             raise ProtocolError("the guest granted more than the window")
         self._credit[number] = credit
@@ -235,6 +240,7 @@ class Stream:
             piece, view = view[:room], view[room:]
             self._credit[number] = self._credit.get(number, agent.WINDOW) - len(piece)
             self.channel.write(agent.DATA, self.number, bytes((number,)), bytes(piece))
+            self.sent += len(piece)
             await self.channel.drain()
 
     def end(self, number: int) -> None:

@@ -46,7 +46,7 @@ def entries(data: bytes, top: str) -> Iterator[Entry]:
         # SAFETY: every length is the guest's word; slices cannot run over, and
         # the sum is compared with what is there.
         after = at + dlen + plen + tlen
-        if after > end or plen > _LONGEST_PATH or dlen not in (0, 32):
+        if after > end or max(plen, tlen) > _LONGEST_PATH or dlen not in (0, 32):
             raise ProtocolError("the guest sent an entry with wrong lengths")
         digest = data[at : at + dlen].hex() if dlen else None
         path = data[at + dlen : at + dlen + plen].decode("utf-8", PATH_ERRORS)

@@ -20,6 +20,7 @@ from isobox._core.ops import (
     Remove,
     Restore,
     Scan,
+    Script,
     Search,
     Snapshot,
     Spawn,
@@ -61,6 +62,8 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
     match op:
         case Spawn():
             return _spawn(op)
+        case Script():
+            return {"session": op.session_id, "script": _short(op.script)}
         case Read():
             return {"path": op.path, "offset": op.offset, "length": op.length}
         case Write():

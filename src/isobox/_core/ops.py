@@ -21,6 +21,7 @@ from isobox._core.results import (
     Patched,
     Process,
     SnapshotRef,
+    Turn,
 )
 
 if TYPE_CHECKING:
@@ -97,6 +98,27 @@ class Spawn(Op[Process]):
     @override
     async def on(self, sandbox: Sandbox, /) -> Process:
         return await sandbox.spawn(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script(Op[Turn]):
+    """Give a persistent shell its next script.
+
+    Attributes:
+        process: The shell, which reads scripts that NULs end.
+        session_id: Its name within the workspace.
+        script: Text for it, without a NUL.
+    """
+
+    name: ClassVar[str] = "script"
+
+    process: Process = field(repr=False)
+    session_id: str
+    script: str
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Turn:
+        return await sandbox.script(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,6 +455,7 @@ class Discard(Op[None]):
 
 AnyOp = (
     Spawn
+    | Script
     | Read
     | ReadLines
     | Write
@@ -454,6 +477,7 @@ AnyOp = (
 #: Every kind of operation there is.
 OPS: tuple[type[Op[object]], ...] = (
     Spawn,
+    Script,
     Read,
     ReadLines,
     Write,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 
 from isobox.errors import InvalidArgumentError, PathOutsideError
@@ -35,6 +36,15 @@ def resolve(path: str, *, root: str, confined: bool) -> str:
 def within(path: str, root: str) -> bool:
     """Whether `path` is `root` or below it, component by component."""
     return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def shown(path: str) -> str:
+    """Return `path` as a message names it, on one line.
+
+    SAFETY: a name from a sandbox may hold line ends, which would look like
+    lines of the message, and what a terminal obeys.
+    """
+    return path if path.isprintable() else json.dumps(path)
 
 
 def split_pattern(pattern: str) -> tuple[str | None, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from typing import Self
 
 Kind = Literal["file", "directory", "symlink", "fifo", "socket", "device"]
@@ -448,6 +448,14 @@ class Process(Ongoing, ABC):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self.stdout:
             yield piece
+
+
+class Turn(Ongoing):
+    """A script in a persistent shell, from its sending to its status."""
+
+    def end(self, facts: Mapping[str, object]) -> None:
+        """Tell how it ended; the first time counts."""
+        self._ended(dict(facts))
 
 
 ChangeKind = Literal["added", "modified", "removed"]

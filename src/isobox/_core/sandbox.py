@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from isobox._core.results import Usage
+from isobox._core.results import Turn, Usage
 from isobox.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ class Sandbox(ABC):
             InvalidArgumentError: One argument is longer than the kernel takes.
             UnsupportedError: It asks for a capability that is not there.
         """
+
+    async def script(self, op: ops.Script, /) -> Turn:
+        """Send a script to a persistent shell; whoever reads its status ends it.
+
+        A shell that has ended says so by its exit, not here.
+        """
+        with contextlib.suppress(BrokenPipeError):
+            await op.process.write(op.script.encode("utf-8", "surrogateescape") + b"\0")
+        return Turn()
 
     @abstractmethod
     async def read(self, op: ops.Read, /) -> ByteStream:

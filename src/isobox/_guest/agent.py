@@ -557,23 +557,28 @@ class Scope:
         self._base = base
         self._rules = rules
         self._repo = repo
+        #: Rules, and where the paths begin that they are about; the first that
+        #: knows a path decides.
+        self._active = [each for kind in range(len(rules)) for each in self._of(kind)]
 
-    def ignores(self, path: bytes, folder: bool) -> bool:
-        """Whether a path in this directory is left out."""
-        name = path[path.rfind(b"/") + 1 :]
+    def _of(self, kind: int) -> Iterator[Tuple[Rules, int]]:
+        scope: Optional[Scope] = self
+        while scope is not None:
+            rules = scope._rules[kind]
+            if rules is not None:
+                yield rules, scope._base
+            if scope._repo and kind >= _GIT_RULES:
+                return  # a repository's own rules are all that git knows
+            scope = scope._above
+
+    def ignores(self, path: bytes, name: bytes, folder: bool) -> bool:
+        """Whether a path in this directory, which ends with a name, is left out."""
         if name in _VERSION_CONTROL:
             return True
-        for kind in range(len(_RULE_FILES)):
-            scope: Optional[Scope] = self
-            while scope is not None:
-                rules = scope._rules[kind]
-                if rules is not None:
-                    verdict = rules.verdict(path[scope._base :], name, folder)
-                    if verdict is not None:
-                        return verdict
-                if scope._repo and kind >= _GIT_RULES:
-                    break  # a repository's own rules are all that git knows
-                scope = scope._above
+        for rules, base in self._active:
+            verdict = rules.verdict(path[base:], name, folder)
+            if verdict is not None:
+                return verdict
         return False
 
 
@@ -1561,6 +1566,7 @@ class Post:
         self.pid = pid
         self.command: Optional[Command] = None
         self.idle = True
+        self.retired = False
         self._sock = sock
         self._input = bytearray()
         # Whoever stops the warden must not stop the guest.
@@ -2691,10 +2697,11 @@ def _whole(path: bytes) -> Tuple[bytes, os.stat_result]:
 def edit_file(fields: Dict[str, Any]) -> Any:
     """Replace pieces of a file, all or none."""
     target = os.path.realpath(fields["path"])
-    if fields["if_match"] is not None:
-        for _ in compare(target, fields["if_match"]):
-            yield None
     content, before = _whole(target)
+    yield None
+    wanted = fields["if_match"]
+    if wanted is not None and _hashed(content).hex() != wanted.lower():
+        raise Refused("conflict", "the content is another" if wanted else "it exists")
     content, told = edited(content, fields["pieces"], fields.get("text", False))
     draft = Draft(target, parents=False)
     try:
@@ -2705,10 +2712,14 @@ def edit_file(fields: Dict[str, Any]) -> Any:
     except BaseException:
         draft.discard()
         raise
+    told["entry"] = pack_entry(fields["path"], after, b"", _hashed(content))
+    return told
+
+
+def _hashed(content: bytes) -> bytes:
     digest = _sha256()
     digest.update(content)
-    told["entry"] = pack_entry(fields["path"], after, b"", digest.digest())
-    return told
+    return digest.digest()  # type: ignore[no-any-return]
 
 
 def edited(
@@ -3239,9 +3250,7 @@ class Swap:
         self._saved.append((path, name))
 
     def _entry(self, held: Held, found: os.stat_result) -> bytes:
-        digest = _sha256()
-        digest.update(held.content or b"")
-        return pack_entry(held.shown, found, b"", digest.digest())
+        return pack_entry(held.shown, found, b"", _hashed(held.content or b""))
 
     def undo(self) -> None:
         """Put back what was there."""
@@ -3286,29 +3295,56 @@ def scan_tree(fields: Dict[str, Any], root: bytes) -> Any:
         return {"truncated": False, "total": 1}
     if not stat.S_ISDIR(top.st_mode):
         raise Refused("not_directory")
-    found = _scanned(path, depth, fields, root)
-    if fields.get("newest", False):
-        return (yield from _newest(found, fields))
-    return (yield from _in_order(found, fields))
+    if not fields.get("newest", False):
+        return (yield from _in_order(_scanned(path, depth, fields, root), fields))
+    # What is sorted by age need not be found in order, which is dear.
+    loose = fields.get("files_only", False)
+    find = _files_scanned if loose else _scanned
+    return (yield from _newest(find(path, depth, fields, root), fields))
 
 
 def _scanned(
     top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
 ) -> Iterator[Any]:
     """Yield the entries that were asked for, in path order."""
-    pattern: Optional[str] = fields.get("pattern")
-    matches = _matcher(pattern)
+    matches = _matcher(fields.get("pattern"))
     base = len(top.rstrip(b"/")) + 1
-    walk = Walk(top, ignored=fields.get("ignored", True), root=root)
-    walk.depth = depth
-    if pattern is not None:
-        walk.narrow(pattern)
     files_only = fields.get("files_only", False)
-    for item in walk.entries():
+    for item in _walk(top, depth, fields, root).entries():
         if files_only and not (item.is_symlink() or item.is_file()):
             continue
         if matches is None or matches(os.fsdecode(item.path[base:])):
             yield item
+
+
+def _files_scanned(
+    top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
+) -> Iterator[Any]:
+    """Yield the files and links that were asked for, in no order."""
+    wanted = _test_of_files(fields.get("pattern"), len(top.rstrip(b"/")) + 1)
+    return _walk(top, depth, fields, root).files(wanted)
+
+
+def _walk(
+    top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
+) -> Walk:
+    walk = Walk(top, ignored=fields.get("ignored", True), root=root)
+    walk.depth = depth
+    if fields.get("pattern") is not None:
+        walk.narrow(fields["pattern"])
+    return walk
+
+
+def _test_of_files(pattern: Optional[str], base: int) -> Callable[[Any], Any]:
+    """Return what says whether an item's path, from a place on, matches."""
+    if pattern is None:
+        return lambda _item: True
+    name = pattern[3:]
+    if pattern.startswith("**/") and "/" not in name and "**" not in name:
+        by_name = _matcher(name)
+        return lambda item: by_name(os.fsdecode(item.name))  # type: ignore[misc]
+    by_path = _matcher(pattern)
+    return lambda item: by_path(os.fsdecode(item.path[base:]))  # type: ignore[misc]
 
 
 def _in_order(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
@@ -3406,15 +3442,46 @@ class Walk:
             else:
                 yield item
 
-    def _items(self, folder: bytes, level: int, scope: Optional[Scope]) -> List[Any]:
-        """Return a directory's names, last first, and which are to be entered."""
+    def files(self, wanted: Callable[[Any], Any]) -> Iterator[Any]:
+        """Yield the wanted files and links below the top, in no order."""
+        todo = [(self._top, 1, self._scope)]
+        while todo:
+            folder, level, scope = todo.pop()
+            found = self._names(folder)
+            if scope is not None:
+                scope = self._scope_in(folder, found, scope)
+            deeper = self.depth is None or level < self.depth
+            for item in found:
+                is_folder = item.is_dir(follow_symlinks=False)
+                if not (
+                    (deeper and self._leads_on(item.name, level))
+                    if is_folder
+                    else wanted(item)
+                ):
+                    continue
+                if not self._hidden and item.name.startswith(b"."):
+                    continue
+                if scope is not None and scope.ignores(
+                    self._really(item.path), item.name, is_folder
+                ):
+                    continue
+                if is_folder:
+                    todo.append((item.path, level + 1, scope))
+                elif item.is_symlink() or item.is_file():
+                    yield item
+
+    def _names(self, folder: bytes) -> List[Any]:
         try:
             with os.scandir(folder) as names:
-                found = list(names)
+                return list(names)
         except OSError:
             if folder == self._top:
                 raise
             return []  # one directory that cannot be read never loses the others
+
+    def _items(self, folder: bytes, level: int, scope: Optional[Scope]) -> List[Any]:
+        """Return a directory's names, last first, and which are to be entered."""
+        found = self._names(folder)
         if scope is not None:
             scope = self._scope_in(folder, found, scope)
         deeper = self.depth is None or level < self.depth
@@ -3424,7 +3491,8 @@ class Walk:
             if not self._hidden and name.startswith(b"."):
                 continue
             is_folder = item.is_dir(follow_symlinks=False)
-            if scope is not None and scope.ignores(self._really(item.path), is_folder):
+            path = self._really(item.path)
+            if scope is not None and scope.ignores(path, name, is_folder):
                 continue
             items.append((name, (item, level, scope, False)))
             if is_folder and deeper and self._leads_on(name, level):
@@ -3456,6 +3524,10 @@ def _status_of(item: Any) -> Optional[os.stat_result]:
         raise Refused("storage", "", error.errno or 0) from None
 
 
+#: Stars and braces that take no time to speak of, whatever the name.
+_FEW = 2
+
+
 def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
     if pattern is None:
         return None
@@ -3465,6 +3537,8 @@ def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
         match = re.compile(translate_glob(pattern)).match
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
+    if len(re.findall(r"\*+", pattern)) <= _FEW and pattern.count("{") <= _FEW:
+        return match
     _signal.signal(_signal.SIGALRM, _too_late)
     return lambda text: _in_time(match, text)
 
@@ -3761,26 +3835,18 @@ def search_tree(
     """Write packed matches, in path order."""
     search = Search(fields, lambda data: _write_all(writer, data))
     files = Files(fields, root)
-    candidates = files.whole()
     ripgrep = Ripgrep.for_search(fields, files, path, root)
-    matching = ripgrep.matching(candidates) if ripgrep is not None else None
-    if matching is not None:
-        found, search.skipped = matching
-        search.files = len(files.found) - len(search.skipped)
-        candidates = (each for each in files.found if each in found)
-    elif ripgrep is not None:
-        candidates = iter(files.found)
+    candidates = files.whole() if ripgrep is None else ripgrep.candidates(search)
     for file in candidates:
+        counts = ripgrep is None or not ripgrep.counted
         try:
             text = _searchable(file)
         except (OSError, Refused):
-            if matching is None:
+            if counts:
                 search.skipped.append(file)
             continue
-        search.files += matching is None
+        search.files += counts
         if text is not None and not search.look(file, text):
-            if matching is not None:
-                search.forget_after(file, files.found)
             break
     return search.result()
 
@@ -3795,13 +3861,23 @@ class Files:
         self._base = len(self.top.rstrip(b"/")) + 1
         self._matches = _matcher(fields.get("glob"))
         self._types = _matcher_of_names(fields.get("types"))
-        self._walk: Iterator[Any] = iter(())
-        if self.folder:
-            ignored, hidden = fields.get("ignored", True), fields.get("hidden", True)
-            walk = Walk(self.top, ignored=ignored, root=root, hidden=hidden)
-            if fields.get("glob") is not None:
-                walk.narrow(fields["glob"])
-            self._walk = walk.entries()
+        self._fields = fields
+        self._root = root
+        self._walk = self._tree().entries() if self.folder else iter(())
+
+    def _tree(self) -> Walk:
+        ignored = self._fields.get("ignored", True)
+        hidden = self._fields.get("hidden", True)
+        walk = Walk(self.top, ignored=ignored, root=self._root, hidden=hidden)
+        if self._fields.get("glob") is not None:
+            walk.narrow(self._fields["glob"])
+        return walk
+
+    def find_all(self) -> List[bytes]:
+        """Find them all: sorting at the end is cheaper than going in order."""
+        found = self._tree().files(self._takes)
+        self.found = sorted(item.path for item in found if not item.is_symlink())
+        return self.found
 
     def many(self) -> bool:
         """Whether there are so many that another way pays; finds the first."""
@@ -3823,13 +3899,15 @@ class Files:
 
     def _more(self) -> Iterator[bytes]:
         for item in self._walk:
-            if not item.is_file(follow_symlinks=False):
-                continue
-            if self._types is not None and not self._types(os.fsdecode(item.name)):
-                continue
-            path: bytes = item.path
-            if self._matches is None or self._matches(os.fsdecode(path[self._base :])):
-                yield path
+            if item.is_file(follow_symlinks=False) and self._takes(item):
+                yield item.path
+
+    def _takes(self, item: Any) -> bool:
+        if self._types is not None and not self._types(os.fsdecode(item.name)):
+            return False
+        return self._matches is None or bool(
+            self._matches(os.fsdecode(item.path[self._base :]))
+        )
 
 
 def _matcher_of_names(globs: Optional[List[str]]) -> Optional[Callable[[str], Any]]:
@@ -3868,12 +3946,6 @@ class Search:
             "skipped": self.skipped[:50],
             "truncated": self._cut,
         }
-
-    def forget_after(self, last: bytes, whole: List[bytes]) -> None:
-        """Count as if no file after the last one had been touched."""
-        before = set(whole[: whole.index(last) + 1])
-        self.skipped = [path for path in self.skipped if path in before]
-        self.files = len(before) - len(self.skipped)
 
     def look(self, path: bytes, text: str) -> bool:
         """Search one file; returns whether to go on."""
@@ -4054,9 +4126,12 @@ class Ripgrep:
     at again: so the results are the same as without it.
     """
 
-    def __init__(self, argv: List[bytes], top: bytes) -> None:
+    def __init__(self, argv: List[bytes], files: Files, exact: bool) -> None:
+        self.counted = False
         self._argv = argv
-        self._top = top.rstrip(b"/")
+        self._files = files
+        #: Whether it was told of all that chooses files.
+        self._exact = exact
         reader, writer = os.pipe()
         self._output = reader
         try:
@@ -4065,7 +4140,7 @@ class Ripgrep:
             fcntl.fcntl(writer, _F_SETPIPE_SZ, 1 << 20)
         except (ImportError, OSError):
             pass
-        self._pid = _spawn_quietly(argv, top, writer)
+        self._pid = _spawn_quietly(argv, files.top, writer)
         os.close(writer)
 
     @classmethod
@@ -4084,27 +4159,36 @@ class Ripgrep:
         argv = [program] + _ripgrep_options(fields)
         if not ignored and os.path.realpath(files.top) == os.path.realpath(root):
             argv.append(b"--no-ignore-parent")
-        pattern = os.fsencode(fields["pattern"])
-        return cls(argv + [b"--regexp=" + pattern, b"--", b"./"], files.top)
+        names = _ripgrep_names(fields)
+        for name in names or ():
+            argv += [b"--type-add=wanted:" + name, b"--type=wanted"]
+        argv.append(b"--regexp=" + os.fsencode(fields["pattern"]))
+        return cls(argv + [b"--", b"./"], files, names is not None)
 
-    def matching(
-        self, files: Iterator[bytes]
-    ) -> Optional[Tuple[Set[bytes], List[bytes]]]:
-        """Return the files that match and those that cannot be read.
-
-        Nothing is returned if it does not take the expression.
-        """
-        whole = list(files)  # it works while we walk
+    def candidates(self, search: Search) -> Iterator[bytes]:
+        """Yield the files worth a look, in order; tells how many it searched."""
+        whole = None if self._exact else self._files.find_all()
         output = b"".join(iter(lambda: os.read(self._output, 1 << 20), b""))
         os.close(self._output)
         status = os.waitpid(self._pid, 0)[1]
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 3
         if code > 2 or (code == 2 and not self._accepted()):
-            return None
-        found = {self._top + name[1:] for name in output.split(b"\0") if name}
-        if code < 2:
-            return found, []
-        return found, [each for each in whole if not os.access(each, os.R_OK)]
+            yield from self._files.find_all() if whole is None else whole
+            return
+        names, _, told = output.rpartition(b"\0")
+        top = self._files.top.rstrip(b"/")
+        found = {top + name[1:] for name in names.split(b"\0") if name}
+        if code == 2 and whole is None:
+            whole = self._files.find_all()
+        self.counted = True
+        if whole is None:
+            search.files = _searched_by(told)
+        else:
+            unreadable = [each for each in whole if not os.access(each, os.R_OK)]
+            search.skipped = unreadable if code == 2 else []
+            search.files = len(whole) - len(search.skipped)
+            found.intersection_update(whole)
+        yield from sorted(found)
 
     def _accepted(self) -> bool:
         """Whether it takes the arguments: 2 also means an unreadable file."""
@@ -4116,6 +4200,27 @@ class Ripgrep:
         return os.WIFEXITED(status) and os.WEXITSTATUS(status) < 2
 
 
+def _searched_by(told: bytes) -> int:
+    import re
+
+    found = re.search(rb"^(\d+) files searched$", told, re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def _ripgrep_names(fields: Dict[str, Any]) -> Optional[List[bytes]]:
+    """Return patterns of names that choose all files alike; None if none can."""
+    import re
+
+    glob, types = fields.get("glob"), fields.get("types")
+    if glob is None:
+        return [os.fsencode(each) for each in types or ()]
+    # A glob of ripgrep's own would beat the files of rules; a type does not.
+    simple = re.match(r"\*\*/([\w.*?-]*[\w.?-])\Z", glob, re.ASCII)
+    if simple is None or types or "**" in simple.group(1):
+        return None
+    return [os.fsencode(simple.group(1))]
+
+
 def _ripgrep_options(fields: Dict[str, Any]) -> List[bytes]:
     options = [
         b"--no-config",
@@ -4123,6 +4228,7 @@ def _ripgrep_options(fields: Dict[str, Any]) -> List[bytes]:
         b"--color=never",
         b"--files-with-matches",
         b"--null",
+        b"--stats",
         b"--crlf",
         b"--no-follow",
         b"--ignore-case" if fields["ignore_case"] else b"--case-sensitive",
@@ -4555,7 +4661,8 @@ class Guest:
     def warden(self) -> Post:
         """Return a warden that has no command."""
         for post in self._posts:
-            if post.idle and post.command is None and post.alive():
+            unused = post.idle and post.command is None and not post.retired
+            if unused and post.alive():
                 return post
         return self._new_warden()
 
@@ -4618,6 +4725,7 @@ class Guest:
 
     def retire(self, post: Post) -> None:
         """End a warden that does not answer; its processes become strays."""
+        post.retired = True
         _send_signal(post.pid, _signal.SIGKILL)
 
     def environment(self, changes: Dict[str, Any]) -> Dict[str, bytes]:
@@ -4872,9 +4980,20 @@ _OPERATIONS: Dict[str, Any] = {
 
 def _unsealed(paths: List[bytes]) -> List[bytes]:
     """Return the paths that are not, or no longer, read-only mounts."""
-    return [
-        path for path in paths if not os.path.lexists(path) or os.access(path, os.W_OK)
-    ]
+    return [path for path in paths if not _is_sealed(path)]
+
+
+def _is_sealed(path: bytes) -> bool:
+    # Asked of the mount: what commands put there instead has any mode, or is a
+    # link to where nobody can write.
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+    finally:
+        os.close(fd)
 
 
 def _find_shell() -> str:

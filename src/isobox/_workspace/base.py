@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 
 from isobox import _registry
-from isobox._audit.sinks import sink_for
+from isobox._audit.sinks import refuse_within, sink_for
 from isobox._channel.background import collapsed
 from isobox._core import patch, paths
 from isobox._core.file_types import globs_of
@@ -89,7 +89,8 @@ class WorkspaceBase:
         workspace_id: Names the workspace: lower-case letters, digits and `-`,
             at most 63. A new random one if None.
         policy: What may happen; everything if None.
-        audit: A file's path or a sink for the records of every operation.
+        audit: A file's path or a sink for the records of every operation. The
+            file must not be below the workspace's directory.
         env: Variables that every command sees. The host's own are not passed.
         limits: Limits of the workspace and of its commands.
         labels: Free text that travels with the sandbox.
@@ -115,8 +116,9 @@ class WorkspaceBase:
         self._limits = limits or _LIMITS
         self._env = arguments.environment(env or {})
         self._labels = dict(labels or {})
+        self._sink = sink_for(audit)
         self._audit = Audit(
-            sink_for(audit), workspace=self.workspace_id, backend=self.backend
+            self._sink, workspace=self.workspace_id, backend=self.backend
         )
         self._workdir: str | None = None
         self._sandbox: Sandbox | None = None
@@ -139,10 +141,13 @@ class WorkspaceBase:
             BackendUnavailableError: This machine cannot run the backend; the
                 message has the command that helps.
             PathError: The working directory cannot be used.
+            InvalidArgumentError: The audit file is below the working directory,
+                where commands could change it.
         """
         async with self._lock:
             if self._sandbox is not None:
                 return
+            refuse_within(self._workdir, self._sink)
             sandbox = await self._provider().create(self._spec())
             self._sandbox = sandbox
             self._perform = compose(
@@ -344,7 +349,10 @@ class WorkspaceBase:
         self._live()
         if session_id not in self._shells:
             self._shells[session_id] = Shell(
-                self._session, session_id, output_limit=self._limits.output
+                self._session,
+                self._do,
+                session_id,
+                output_limit=self._limits.output,
             )
         return self._shells[session_id]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from typing import TYPE_CHECKING, Final, Protocol
@@ -10,15 +9,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 
 from isobox._channel.background import collapsed
+from isobox._core.ops import Script
 from isobox._core.results import Captured, Exit, RunResult
 from isobox._workspace.outcome import checked
-from isobox.errors import InvalidArgumentError, UnsupportedError
+from isobox.errors import InvalidArgumentError, PolicyDeniedError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Self
 
-    from isobox._core.results import ByteStream, Process
+    from isobox._core.results import ByteStream, Process, Turn
 
 #: Scripts come on standard input, each ended by a NUL; after each its status and
 #: the processes that run in the background go out on descriptor 3, ended by a
@@ -60,6 +60,7 @@ class Shell:
     def __init__(
         self,
         start: Callable[[Sequence[str], str], Awaitable[Process]],
+        perform: Callable[[Script], Awaitable[Turn]],
         session_id: str,
         *,
         output_limit: int,
@@ -71,6 +72,7 @@ class Shell:
             )
         self.session_id = session_id
         self._start = start
+        self._perform = perform
         self._output_limit = output_limit
         self._process: Process | None = None
         self._background: frozenset[bytes] = frozenset()
@@ -100,6 +102,7 @@ class Shell:
         Raises:
             CommandFailedError: `check`, and the status is not 0.
             TimedOutError: `check`, and the time ran out.
+            PolicyDeniedError: The policy denies it; the shell goes on.
             UnsupportedError: There is no bash in the sandbox.
             SandboxLostError: The sandbox is gone.
         """
@@ -116,6 +119,8 @@ class Shell:
         async with self._lock:
             try:
                 return await self._turn(sink, script, timeout, keep)
+            except PolicyDeniedError:
+                raise  # nothing was sent: the shell is as it was
             except BaseException:
                 await self.aclose()
                 raise
@@ -143,32 +148,45 @@ class Shell:
     ) -> RunResult:
         process = await self._running()
         started = time.monotonic()
-        turn = _Turn(process, keep, sink)
-        with anyio.move_on_after(timeout) as scope:
-            with contextlib.suppress(BrokenPipeError):
-                await process.write(script.encode("utf-8", "surrogateescape") + b"\0")
-            await turn.run()
-        late = scope.cancelled_caught
-        if late:
-            end = await self._killed(process, turn)
-        elif turn.status is None:
-            end = await self._over(process)
-        else:
-            end = Exit(exit_code=turn.status, background=self._left(turn))
-        return RunResult(
+        printing = _Printing(process, keep, sink)
+        op = Script(process=process, session_id=self.session_id, script=script)
+        turn: Turn | None = None
+        try:
+            with anyio.move_on_after(timeout) as scope:
+                turn = await self._perform(op)
+                await printing.run()
+            late = scope.cancelled_caught
+            end = await self._ending(process, printing, late=late)
+        except BaseException as error:
+            if turn is not None:
+                turn.end({"error": type(error).__name__})
+            raise
+        result = RunResult(
             exit_code=end.exit_code,
             signal=end.signal,
-            output=turn.output.captured(),
-            errors=turn.errors.captured(),
+            output=printing.output.captured(),
+            errors=printing.errors.captured(),
             timed_out=late,
             background=end.background,
             duration=time.monotonic() - started,
         )
+        if turn is not None:
+            turn.end(_facts(result))
+        return result
 
-    def _left(self, turn: _Turn) -> bool:
+    async def _ending(
+        self, process: Process, printing: _Printing, *, late: bool
+    ) -> Exit:
+        if late:
+            return await self._killed(process, printing)
+        if printing.status is None:
+            return await self._over(process)
+        return Exit(exit_code=printing.status, background=self._left(printing))
+
+    def _left(self, printing: _Printing) -> bool:
         """Whether a command left processes that were not there before it."""
-        before, self._background = self._background, turn.background
-        return bool(turn.background - before)
+        before, self._background = self._background, printing.background
+        return bool(printing.background - before)
 
     async def _running(self) -> Process:
         if self._process is None:
@@ -179,11 +197,11 @@ class Shell:
             )
         return self._process
 
-    async def _killed(self, process: Process, turn: _Turn) -> Exit:
+    async def _killed(self, process: Process, printing: _Printing) -> Exit:
         self._process = None
         with anyio.CancelScope(shield=True):
             await process.kill()
-            await turn.rest()
+            await printing.rest()
         return await process.wait()
 
     async def _over(self, process: Process) -> Exit:
@@ -194,7 +212,7 @@ class Shell:
         return end
 
 
-class _Turn:
+class _Printing:
     """What one command of the shell prints, up to its status."""
 
     def __init__(self, process: Process, keep: int, sink: Sink | None) -> None:
@@ -249,6 +267,17 @@ class _Turn:
         keeper.add(data)
         if self._sink is not None:
             self._sink.put(data)
+
+
+def _facts(result: RunResult) -> dict[str, object]:
+    return {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "timed_out": result.timed_out,
+        "background": result.background,
+        "stdout_bytes": result.stdout_total,
+        "stderr_bytes": result.stderr_total,
+    }
 
 
 class _Keeper:

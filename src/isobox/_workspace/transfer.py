@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import TYPE_CHECKING
 
 import anyio.from_thread
@@ -12,19 +11,13 @@ import anyio.to_thread
 from isobox._core.ops import Pull, Push, Read, Scan, Write
 from isobox._workspace import archive
 from isobox.errors import (
-    NotRegularFileError,
     PathIsDirectoryError,
-    PathMissingError,
     PathNotDirectoryError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from isobox._core.results import ByteStream, Entry
     from isobox._core.stack import Perform
-
-_PIECE = 1 << 18
 
 
 async def upload(perform: Perform, local: str | os.PathLike[str], remote: str) -> None:
@@ -32,35 +25,23 @@ async def upload(perform: Perform, local: str | os.PathLike[str], remote: str) -
 
     Raises:
         PathMissingError: There is nothing at `local`.
+        PathNotDirectoryError: `local` goes through a file.
+        PathAccessError: The host's user may not read it, or something below.
         NotRegularFileError: It is neither a file nor a directory.
+        StorageError: The host's file system failed.
     """
-    path: str = os.fspath(local)
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        raise PathMissingError(f"there is no {path!r} on the host", path=path) from None
-    if stat.S_ISDIR(found.st_mode):
-        await perform(Push(path=remote, body=archive.pack(path)))
-    elif stat.S_ISREG(found.st_mode):
-        mode = stat.S_IMODE(found.st_mode) & 0o777
+    async with archive.Source(os.fspath(local)) as source:
+        if source.is_directory:
+            await perform(Push(path=remote, body=source))
+            return
         await perform(
             Write(
                 path=remote,
-                body=_pieces(path),
-                mode=mode,
-                mtime_ns=found.st_mtime_ns,
+                body=source,
+                mode=source.mode,
+                mtime_ns=source.mtime_ns,
             )
         )
-    else:
-        raise NotRegularFileError(
-            f"{path!r} is neither a file nor a directory", path=path
-        )
-
-
-async def _pieces(path: str) -> AsyncIterator[bytes]:
-    with open(path, "rb", buffering=0) as file:
-        while piece := file.read(_PIECE):
-            yield piece
 
 
 async def download(
@@ -68,11 +49,17 @@ async def download(
 ) -> None:
     """Copy a file or directory of the workspace to the host.
 
+    Directories that were there keep their modes and times; nothing new is
+    writable for others. Protected names, such as `.git` and `.vscode`, come
+    into a new or an empty directory only.
+
     Raises:
         PathMissingError: There is nothing at `remote`.
         PathIsDirectoryError: A file is to replace a directory.
         PathNotDirectoryError: A directory is to go where a file is.
-        ArchiveError: The sandbox sent what may not come to the host.
+        ArchiveError: The sandbox sent what may not come to the host, or a
+            protected name is to join what is in a directory.
+        StorageError: The host's file system failed.
     """
     path: str = os.path.abspath(os.fspath(local))
     entry = (await perform(Scan(path=remote, depth=0))).entries[0]

@@ -46,7 +46,7 @@ async def demo(*, as_json: bool = False, keep: bool = False) -> int:
         shown = _Demo(console, stage)
         report = await shown.perform()
         if keep:
-            console.print(f"The project is in {stage.workdir}", soft_wrap=True)
+            console.print(_plain(f"The project is in {stage.workdir}"), soft_wrap=True)
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")
     return 0 if report.ok else 1

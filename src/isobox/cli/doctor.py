@@ -110,7 +110,8 @@ def _show(
     console.print(_machine(about))
     for each in found:
         if each.fix:
-            console.print(f"{each.backend}:", style="bold", markup=False)
+            name = printable(each.backend)
+            console.print(f"{name}:", style="bold", markup=False)
             console.print(f"  {printable(each.fix)}", markup=False, soft_wrap=True)
     if causes:
         console.print("What may be in the way here:", style="bold")
@@ -128,7 +129,8 @@ def _backends(found: list[Availability]) -> Table:
         table.add_column(heading, overflow="fold")
     for each in found:
         works = Text("yes", "green") if each.ok else Text("no", "bold red")
-        table.add_row(each.backend, works, Text(printable(each.reason)))
+        name = Text(printable(each.backend))
+        table.add_row(name, works, Text(printable(each.reason)))
     return table
 
 

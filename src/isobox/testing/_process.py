@@ -57,6 +57,7 @@ class MemoryProcess(Process):
         self._timed_out = False
         self._idle_timed_out = False
         self._lost = False
+        self._fed = 0
         self._started = self._last_output = time.monotonic()
         self._exit: Exit | None = None
         self._over = anyio.Event()
@@ -137,7 +138,8 @@ class MemoryProcess(Process):
             pipe.end()
         self._stdin.end()
         self._over.set()
-        self._ended({"exit_code": code})
+        fed = {"stdin_bytes": self._fed} if self._op.stdin else {}
+        self._ended({"exit_code": code, **fed})
 
     @override
     async def write(self, data: bytes) -> None:
@@ -146,6 +148,7 @@ class MemoryProcess(Process):
         self._require_found()
         try:
             await self._stdin.put(data)
+            self._fed += len(data)
         finally:
             self._require_found()
 

@@ -130,7 +130,7 @@ def _below(
         folder = child.kind == "directory"
         if name.startswith(".") and not hidden:
             continue
-        if scope is not None and scope.ignores(encoded(whole), folder):
+        if scope is not None and scope.ignores(encoded(whole), encoded(name), folder):
             continue
         yield whole, child
         if folder:

@@ -14,6 +14,7 @@ import pytest
 
 from isobox import LocalWorkspace
 from isobox._audit.sinks import AuditSink, JsonlSink, MemorySink, sink_for
+from isobox.errors import InvalidArgumentError
 
 
 def lines(path: os.PathLike[str]) -> list[dict]:
@@ -143,3 +144,69 @@ async def test_a_sink_that_fails_at_an_outcome_ends_no_sandbox(tmp_path, monkeyp
             await workspace.run("true", timeout=10)
         sandbox = workspace._sandbox
         assert sandbox.channel.failure is None
+
+
+# -- out of the workload's reach ----------------------------------------------------
+
+
+@pytest.fixture
+def sinks():
+    """Makes sinks, and closes them."""
+    made = []
+
+    def make(path):
+        made.append(JsonlSink(path))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def project(tmp_path):
+    directory = tmp_path / "project"
+    (directory / "logs").mkdir(parents=True)
+    return directory
+
+
+@pytest.mark.parametrize("below", [".", "logs", "logs/../logs"])
+@pytest.mark.anyio
+async def test_a_file_that_commands_could_change_is_refused(sinks, project, below):
+    workspace = LocalWorkspace(project, audit=sinks(project / below / "a.jsonl"))
+    with pytest.raises(InvalidArgumentError, match="inside the workspace"):
+        await workspace.initialize()
+
+
+@pytest.mark.anyio
+async def test_so_it_is_through_links_on_either_side(sinks, project, tmp_path):
+    (tmp_path / "logs").symlink_to(project / "logs")
+    (tmp_path / "alias").symlink_to(project)
+    for workdir, file in (
+        (project, tmp_path / "logs" / "a.jsonl"),
+        (tmp_path / "alias", project / "b.jsonl"),
+    ):
+        workspace = LocalWorkspace(workdir, audit=sinks(file))
+        with pytest.raises(InvalidArgumentError, match="inside the workspace"):
+            await workspace.initialize()
+
+
+@pytest.mark.anyio
+async def test_a_relative_file_is_where_it_was_opened(
+    sinks, project, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(project)
+    sink = sinks("a.jsonl")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="inside the workspace"):
+        await LocalWorkspace(project, audit=sink).initialize()
+
+
+@pytest.mark.anyio
+async def test_a_file_beside_the_directory_is_taken(sinks, project, tmp_path):
+    sink = sinks(tmp_path / "project.jsonl")
+    async with LocalWorkspace(project, audit=sink):
+        pass
+    async with LocalWorkspace(audit=sink):
+        pass
+    assert len(lines(sink.path)) == 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isobox._core.paths import resolve, within
+from isobox._core.paths import resolve, shown, within
 from isobox._core.results import Captured, Entry, Ongoing, RunResult, signal_name
 from isobox.errors import InvalidArgumentError, PathOutsideError
 
@@ -99,6 +99,19 @@ def test_within_is_by_components():
     assert within("/a", "/")
     assert not within("/ab", "/a")
     assert not within("/", "/a")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a b/ü", "a b/ü"),
+        ("a\nb", '"a\\nb"'),
+        ("\x1b[31m", '"\\u001b[31m"'),
+        ("\udcff", '"\\udcff"'),
+    ],
+)
+def test_a_path_is_shown_on_one_line_and_obeyed_by_no_terminal(path, expected):
+    assert shown(path) == expected
 
 
 # -- results ----------------------------------------------------------------------

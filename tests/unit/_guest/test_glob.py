@@ -200,8 +200,8 @@ def test_a_pattern_without_end_is_bounded(guest, tmp_path, pattern):
     asked = {**SCAN, "pattern": pattern, "depth": None}
     began = time.monotonic()
     answer = guest.open("scan", path=bytes(tmp_path), **asked)
-    guest.wait(answer, patience=5.0)
+    guest.wait(answer, patience=15.0)
     assert answer.error is None or answer.error["code"] == "invalid"
     assert answer.bytes() == b""
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 15.0
     assert guest.ping() < 5.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
+import re
 import stat
 import tarfile
 import tempfile
@@ -12,12 +14,18 @@ import threading
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isobox._workspace import archive
-from isobox.errors import ArchiveError, IsoboxError, StorageError
+from isobox.errors import (
+    ArchiveError,
+    IsoboxError,
+    PathAccessError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +94,8 @@ def described(folder: bytes, base: int | None = None) -> dict[bytes, tuple]:
 
 def packed(root: bytes | str | os.PathLike[str]) -> bytes:
     async def gathered() -> bytes:
-        return b"".join([piece async for piece in archive.pack(os.fsdecode(root))])
+        async with archive.Source(os.fsdecode(root)) as source:
+            return b"".join([piece async for piece in source])
 
     return anyio.run(gathered)
 
@@ -150,14 +159,14 @@ def test_a_file_where_a_directory_is_cannot_come(tmp_path):
 
 
 def test_a_file_that_shrinks_does_not_shift_what_follows(tmp_path):
-    (tmp_path / "a").write_bytes(bytes(1_000_000))
+    (tmp_path / "a").write_bytes(bytes(5_000_000))
     (tmp_path / "b").write_text("after")
 
     async def shrunk() -> bytes:
         pieces = []
-        async for piece in archive.pack(str(tmp_path)):
-            pieces.append(piece)
-            if len(pieces) == 3:
+        async with archive.Source(str(tmp_path)) as source:
+            async for piece in source:
+                pieces.append(piece)
                 os.truncate(tmp_path / "a", 1000)
         return b"".join(pieces)
 
@@ -185,6 +194,230 @@ def test_a_directory_that_cannot_be_entered_is_unpacked_all_the_same(tmp_path):
     file.seek(0)
     archive.unpack(file, str(tmp_path))
     assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def names(raw: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+        return tar.getnames()
+
+
+def test_a_very_deep_tree_is_packed_with_few_descriptors(tmp_path):
+    """A path of this length has no name; both ends of it are packed."""
+    depth = 3000
+    fd = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=fd)
+        os.close(os.open("z", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    before, most = descriptors(), 0
+
+    async def gathered() -> bytes:
+        nonlocal most
+        pieces = []
+        async with archive.Source(str(tmp_path)) as source:
+            async for piece in source:
+                pieces.append(piece)
+                most = max(most, descriptors())
+        return b"".join(pieces)
+
+    packed_names = names(anyio.run(gathered))
+    assert most < before + 100
+    assert descriptors() == before
+    assert len(packed_names) == 2 * depth + 1
+    assert packed_names[-1] == "./z"
+    assert packed_names[depth] == "./" + "/".join("d" * depth)
+
+
+def test_an_archive_that_nobody_reads_to_its_end_leaves_nothing_open(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/f").write_bytes(bytes(3 << 20))
+    before = descriptors()
+
+    async def begun() -> None:
+        async with archive.Source(str(tmp_path)) as source:
+            async for _ in source:
+                break
+
+    anyio.run(begun)
+    assert descriptors() == before
+
+
+@pytest.mark.anyio
+async def test_a_read_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatch):
+    (tmp_path / "f").write_bytes(b"x")
+    before = descriptors()
+    began, go_on = threading.Event(), threading.Event()
+    read = os.read
+
+    def slow(fd: int, size: int) -> bytes:
+        began.set()
+        assert go_on.wait(10)
+        return read(fd, size)
+
+    async def reading() -> None:
+        async with archive.Source(str(tmp_path / "f")) as source:
+            with monkeypatch.context() as patched:
+                patched.setattr(archive.os, "read", slow)
+                await anext(source)
+
+    task = asyncio.ensure_future(reading())
+    await anyio.to_thread.run_sync(began.wait)
+    task.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert descriptors() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user's place")
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_may_not_be_read_says_so(tmp_path, kind):
+    path = tmp_path / "d/secret"
+    path.parent.mkdir()
+    path.touch() if kind == "file" else path.mkdir()
+    path.chmod(0)
+    for folder in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
+        folder.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(PathAccessError, match="secret") as error:
+            packed(tmp_path)
+    finally:
+        os.seteuid(0)
+    assert error.value.path == str(path)
+
+
+# -- what was there already -------------------------------------------------------
+
+
+def tar_of(*members: tuple[str, bytes, int]) -> io.BytesIO:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, kind, mode in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode, info.mtime = kind, mode, 1
+            tar.addfile(info)
+    file.seek(0)
+    return file
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+D, F = tarfile.DIRTYPE, tarfile.REGTYPE
+
+
+def test_directories_that_were_there_keep_their_modes_and_times(tmp_path):
+    into = tmp_path / "into"
+    for folder in (into, into / "d", into / "d/e"):
+        folder.mkdir(mode=0o700)
+    raw = tar_of((".", D, 0o777), ("d", D, 0o777), ("d/e", D, 0o777))
+    archive.unpack(raw, str(into))
+    for folder in (into, into / "d", into / "d/e"):
+        assert mode_of(folder) == 0o700
+        assert folder.stat().st_mtime != 1
+
+
+def test_nothing_comes_that_others_may_write(tmp_path):
+    into = tmp_path / "into"
+    raw = tar_of((".", D, 0o777), ("d", D, 0o777), ("f", F, 0o666), ("x", F, 0o777))
+    archive.unpack(raw, str(into))
+    assert [mode_of(into / name) for name in (".", "d", "f", "x")] == [
+        0o755, 0o755, 0o644, 0o755,
+    ]  # fmt: skip
+    with archive.Replaced(str(into / "one"), 0o666, 0) as file:
+        file.write(b"x")
+    assert mode_of(into / "one") == 0o644
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (".git/hooks/x", ".git"),
+        ("deep/.vscode/tasks.json", ".vscode"),
+        ("./.ENVRC", ".envrc"),
+    ],
+)
+def test_protected_names_do_not_join_what_is_there(tmp_path, name, rule):
+    (tmp_path / "mine").touch()
+    with pytest.raises(ArchiveError, match=re.escape(rule)) as error:
+        archive.unpack(tar_of((name, F, 0o755)), str(tmp_path))
+    assert error.value.path == name
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_hard_link_makes_no_protected_directory(tmp_path):
+    (tmp_path / "mine").touch()
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        info = tarfile.TarInfo("link")
+        info.type, info.linkname = tarfile.LNKTYPE, ".git/hooks/x"
+        tar.addfile(info)
+    file.seek(0)
+    with pytest.raises(ArchiveError, match="protected"):
+        archive.unpack(file, str(tmp_path))
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_protected_names_come_into_a_new_or_an_empty_directory(tmp_path, there):
+    into = tmp_path / "into"
+    if there:
+        into.mkdir()
+    archive.unpack(tar_of((".git/hooks/x", F, 0o755)), str(into))
+    assert (into / ".git/hooks/x").exists()
+
+
+def test_a_place_that_is_a_file_is_an_error_of_the_tree(tmp_path):
+    (tmp_path / "f").touch()
+    with pytest.raises(StorageError, match="cannot be written"):
+        archive.unpack(tar_of(("x", F, 0o644)), str(tmp_path / "f"))
+
+
+# -- holes ------------------------------------------------------------------------
+
+HOLES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 4096, 65535, 65536, 65537, 200_000]), st.booleans()
+    ),
+    max_size=6,
+)
+
+
+@given(HOLES, st.sampled_from([1000, 65536, 1 << 18]))
+@settings(deadline=None, max_examples=60)
+def test_a_file_with_holes_has_the_same_content(stretches, cut):
+    data = b"".join(bytes((solid,)) * size for size, solid in stretches)
+    with tempfile.TemporaryDirectory() as folder:
+        with archive.Replaced(folder + "/f", 0o644, 0) as file:
+            for at in range(0, len(data), cut):
+                file.write(data[at : at + cut])
+        with open(folder + "/f", "rb") as read:
+            assert read.read() == data
+
+
+def test_what_is_empty_takes_no_room(tmp_path):
+    size = 32 << 20
+    (tmp_path / "from").mkdir()
+    with open(tmp_path / "from/f", "wb") as file:
+        file.write(b"begin")
+        file.truncate(size)
+    archive.unpack(io.BytesIO(packed(tmp_path / "from")), str(tmp_path / "to"))
+    with archive.Replaced(str(tmp_path / "one"), 0o644, 0) as replaced:
+        for _ in range(size // 1000):
+            replaced.write(bytes(1000))
+    assert (tmp_path / "to/f").stat().st_size == size
+    assert (tmp_path / "one").stat().st_size == size // 1000 * 1000
+    for path in (tmp_path / "to/f", tmp_path / "one"):
+        assert path.stat().st_blocks * 512 <= 1 << 18
 
 
 # -- races ------------------------------------------------------------------------

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isobox import LocalWorkspace
+from isobox import LocalWorkspace, MemorySink, Policy
+from isobox._policy.policy import Decision
 from isobox._workspace.shell import Shell, _Keeper
 from isobox.errors import (
     CommandFailedError,
     InvalidArgumentError,
+    PolicyDeniedError,
     SandboxLostError,
     TimedOutError,
     UnsupportedError,
@@ -266,3 +268,106 @@ async def test_as_a_context_it_ends_with_it(workspace):
         assert isinstance(shell, Shell)
         await shell.run("A=1")
     assert shell.fresh
+
+
+# -- on record, and under the policy ----------------------------------------------
+
+
+def turns(sink):
+    """Return the intent's facts and the outcome of each script."""
+    intents = [r for r in sink.records if r["kind"] == "intent" and r["op"] == "script"]
+    outcomes = {r["number"]: r for r in sink.records if r["kind"] == "outcome"}
+    return [(r["facts"], outcomes.get(r["number"])) for r in intents]
+
+
+@pytest.fixture
+async def recorded(tmp_path):
+    sink = MemorySink()
+    async with LocalWorkspace(tmp_path, audit=sink) as workspace:
+        yield workspace.shell("s"), sink
+
+
+async def test_every_script_is_on_record_with_its_end(recorded):
+    shell, sink = recorded
+    await shell.run("echo 12; (exit 3)")
+    ((facts, outcome),) = turns(sink)
+    assert facts == {"session": "s", "script": "echo 12; (exit 3)"}
+    assert outcome["ok"] is True
+    assert outcome["end"] == {
+        "exit_code": 3,
+        "signal": None,
+        "timed_out": False,
+        "background": False,
+        "stdout_bytes": 3,
+        "stderr_bytes": 0,
+    }
+
+
+async def test_a_long_script_is_recorded_in_part(recorded):
+    shell, sink = recorded
+    await shell.run(": " + "x" * 100_000)
+    ((facts, _),) = turns(sink)
+    assert len(facts["script"]) < 5000
+
+
+async def test_one_that_ran_out_of_time_is_recorded_as_such(recorded):
+    shell, sink = recorded
+    await shell.run("sleep 60", timeout=0.2)
+    ((_, outcome),) = turns(sink)
+    assert (outcome["end"]["timed_out"], outcome["end"]["signal"]) == (True, "SIGKILL")
+
+
+async def test_one_that_ended_the_shell_is_recorded_with_its_status(recorded):
+    shell, sink = recorded
+    await shell.run("exit 7")
+    ((_, outcome),) = turns(sink)
+    assert outcome["end"]["exit_code"] == 7
+
+
+async def test_one_that_was_cancelled_is_recorded_as_such(recorded):
+    shell, sink = recorded
+    with anyio.move_on_after(0.3):
+        await shell.run("sleep 60")
+    ((_, outcome),) = turns(sink)
+    assert outcome["end"] == {"error": "CancelledError"}
+
+
+class NoSecrets(Policy):
+    """Denies scripts that speak of secrets."""
+
+    def decide(self, op):
+        if op.name == "script" and "secret" in op.script:
+            return Decision("deny", "no_secrets", "it speaks of secrets")
+        return super().decide(op)
+
+
+async def test_a_script_that_is_denied_never_reaches_the_shell(tmp_path):
+    policy = NoSecrets(Policy.allow_all().default)
+    async with LocalWorkspace(tmp_path, policy=policy) as workspace:
+        shell = workspace.shell()
+        await shell.run("A=1")
+        with pytest.raises(PolicyDeniedError, match="no_secrets"):
+            await shell.run("touch secret")
+        assert not (tmp_path / "secret").exists()
+        assert (await shell.run("echo $A")).stdout == "1\n"
+
+
+async def test_deny_all_denies_a_session(tmp_path):
+    async with LocalWorkspace(tmp_path, policy=Policy.deny_all()) as workspace:
+        with pytest.raises(PolicyDeniedError):
+            await workspace.run("touch made", session_id="s")
+    assert not (tmp_path / "made").exists()
+
+
+async def test_what_a_process_was_fed_is_counted(tmp_path):
+    sink = MemorySink()
+    async with LocalWorkspace(tmp_path, audit=sink) as workspace:
+        async with await workspace.start(["cat"], stdin=True) as process:
+            await process.write(b"12")
+            await process.write(b"345")
+            await process.write_eof()
+            await process.wait()
+        await workspace.run(["true"])
+    ends = [r["end"] for r in sink.records if "end" in r]
+    assert ends[0]["stdin_bytes"] == 5
+    assert "stdin_bytes" not in ends[1]

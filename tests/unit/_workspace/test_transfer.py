@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from isobox import LocalWorkspace, Policy
 from isobox.errors import (
+    ArchiveError,
     IsoboxError,
     NotRegularFileError,
     PathIsDirectoryError,
@@ -18,6 +27,9 @@ from isobox.errors import (
     PolicyDeniedError,
     StorageError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.anyio
 
@@ -168,3 +180,153 @@ async def test_an_error_of_the_one_who_writes_is_his(workspace, inside):
     assert not isinstance(error.value, IsoboxError)
     assert os.listdir(inside) == []
     assert (await workspace.run("echo on")).stdout == "on\n"
+
+
+# -- somebody who changes what is uploaded ----------------------------------------
+
+
+@contextlib.contextmanager
+def changing(change: Callable[[], None]) -> Iterator[None]:
+    """Change a tree over and over meanwhile."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            change()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def exchange(name: Path, *others: Path) -> Callable[[], None]:
+    """Return what puts each of some things at a name, in turn."""
+
+    def change() -> None:
+        for other in others:
+            aside = name.with_name("aside")
+            os.rename(name, aside)
+            os.rename(other, name)
+            os.rename(aside, other)
+
+    return change
+
+
+def contents(folder: Path) -> Iterator[str]:
+    for where, _, names in os.walk(folder):
+        for path in (Path(where, name) for name in names):
+            if not path.is_symlink():
+                yield path.read_text()
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+async def test_an_upload_is_not_led_outside(workspace, inside, host, kind):
+    """A link that flips with a file, or a directory, never takes a secret in."""
+    (host / "outside").mkdir()
+    (host / "outside/canary").write_text("canary")
+    tree = host / "tree"
+    tree.mkdir()
+    if kind == "file":
+        (tree / "canary").write_text("harmless")
+        flipped, to = tree / "canary", host / "outside/canary"
+    else:
+        (tree / "d").mkdir()
+        (tree / "d/canary").write_text("harmless")
+        flipped, to = tree / "d", host / "outside"
+    link = tree / "link"
+    link.symlink_to(to)
+    uploads, until = 0, time.monotonic() + 3
+    with changing(exchange(flipped, link)):
+        while time.monotonic() < until:
+            await workspace.upload(tree, f"up{uploads}")
+            assert set(contents(inside / f"up{uploads}")) <= {"harmless"}
+            uploads += 1
+    assert uploads > 5
+
+
+async def test_a_fifo_that_takes_a_files_place_stops_nobody(workspace, host):
+    tree = host / "tree"
+    tree.mkdir()
+    (tree / "f").write_text("x")
+    os.mkfifo(tree / "fifo")
+    with anyio.fail_after(30), changing(exchange(tree / "f", tree / "fifo")):
+        for _ in range(100):
+            await workspace.upload(tree, "tree")
+            with contextlib.suppress(NotRegularFileError, PathMissingError):
+                await workspace.upload(tree / "f", "f")
+
+
+async def test_a_fifo_that_was_a_file_a_moment_ago(workspace, host, monkeypatch):
+    """The race at its worst: what is asked first says that it is a file."""
+    (host / "t").mkdir()
+    (host / "f").touch()
+    os.mkfifo(host / "t/fifo")
+    ask = os.stat
+
+    def lying(path, **options):
+        fifo = os.fspath(path).endswith("fifo") if not isinstance(path, int) else False
+        return ask(host / "f") if fifo else ask(path, **options)
+
+    monkeypatch.setattr("isobox._workspace.archive.os.stat", lying)
+    with anyio.fail_after(10):
+        await workspace.upload(host / "t", "t")
+        with pytest.raises(NotRegularFileError):
+            await workspace.upload(host / "t/fifo", "f")
+
+
+async def test_a_slow_disk_holds_nobody_else_up(workspace, host, monkeypatch):
+    (host / "f").write_text("x")
+    reading, go_on = threading.Event(), threading.Event()
+    read = os.read
+
+    def slow(fd: int, size: int) -> bytes:
+        if threading.current_thread() is not threading.main_thread():
+            reading.set()
+            assert go_on.wait(20)
+        return read(fd, size)
+
+    monkeypatch.setattr("isobox._workspace.archive.os.read", slow)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(workspace.upload, host / "f", "f")
+        await anyio.to_thread.run_sync(reading.wait)
+        assert (await workspace.run("echo on")).stdout == "on\n"
+        go_on.set()
+    assert await workspace.read_bytes("f") == b"x"
+
+
+async def test_protected_names_come_into_an_empty_directory_only(
+    workspace, inside, host
+):
+    (inside / "t/.git/hooks").mkdir(parents=True)
+    (inside / "t/.git/hooks/x").touch()
+    await workspace.download("t", host / "new")
+    assert (host / "new/.git/hooks/x").exists()
+    (host / "mine").mkdir()
+    (host / "mine/file").touch()
+    with pytest.raises(ArchiveError, match=r"\.git"):
+        await workspace.download("t", host / "mine")
+    assert os.listdir(host / "mine") == ["file"]
+
+
+async def test_a_file_that_takes_no_room_inside_takes_none_outside(
+    workspace, inside, host, tmp_path, monkeypatch
+):
+    size = 64 << 20
+    (inside / "t").mkdir()
+    with open(inside / "t/f", "wb") as file:
+        file.truncate(size)
+    await workspace.download("t/f", host / "f")
+    await workspace.download("t", host / "t")
+    monkeypatch.setattr(tempfile, "tempdir", str(host))
+    saved = await workspace.snapshot()
+    snapshot = next(host.glob("isobox-snapshots-*/*"))
+    for path in (host / "f", host / "t/f", snapshot):
+        assert path.stat().st_size >= size
+        assert path.stat().st_blocks * 512 < 1 << 20
+    (inside / "t/f").unlink()
+    await workspace.restore(saved)
+    assert (inside / "t/f").stat().st_size == size

@@ -27,6 +27,10 @@ ISOBOX = [sys.executable, "-c", MAIN]
 LOCAL = ["run", "--backend", "local"]
 PATIENCE = 30
 
+bubblewrapped = pytest.mark.skipif(
+    not os.path.exists("/usr/bin/bwrap"), reason="needs /usr/bin/bwrap"
+)
+
 
 @pytest.fixture(name="isobox")
 def command_line(tmp_path):
@@ -196,7 +200,19 @@ def test_json(isobox):
         "idle_timed_out": False,
         "oom_killed": False,
         "background": False,
+        "limit": None,
     }
+
+
+def test_json_of_a_failure(isobox):
+    done = isobox(*LOCAL, "--json", "--env", "\x1b[31m", "true")
+    assert done.returncode == 125
+    assert json.loads(done.stdout) == {
+        "error": "InvalidArgumentError",
+        "message": "--env \x1b[31m: write it as NAME=VALUE",
+    }
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert b"NAME=VALUE" in done.stderr
 
 
 def test_json_keeps_head_and_tail_of_much(isobox):
@@ -216,11 +232,65 @@ def test_json_of_a_timeout(isobox):
     assert (result["timed_out"], result["signal"]) == (True, "SIGKILL")
 
 
+@bubblewrapped
+def test_what_else_is_seen_and_may_be_written(isobox, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "tool").write_text("a tool")
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / ".vscode").mkdir()
+    script = (
+        f"cat {tools}/tool; touch .git/made; "
+        f"touch .vscode/made {tools}/made 2>/dev/null; ls -A .git .vscode {tools}"
+    )
+    done = isobox(
+        *("run", "--workdir", str(project)),
+        *("--mount", str(tools), "--unprotected", ".git", "--", "sh", "-c", script),
+    )
+    assert done.stderr == b""
+    assert (project / ".git" / "made").exists()
+    assert not (project / ".vscode" / "made").exists()
+    assert done.stdout.startswith(b"a tool")
+    assert os.listdir(tools) == ["tool"]
+
+
+@bubblewrapped
+def test_memory(isobox, tmp_path):
+    script = "b = bytearray(200 << 20); print(len(b))"
+    asking = ("run", "--json", "--memory", str(96 << 20))
+    done = isobox(*asking, "--", "python3", "-c", script)
+    assert json.loads(done.stdout)["exit_code"] != 0
+    assert b"209715200" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--memory", "1000"], "memory"),
+        (["--mount", "/no/such/place"], "/no/such/place"),
+        (["--unprotected", "nobody-protects-this"], "nobody-protects-this"),
+    ],
+)
+@bubblewrapped
+def test_an_option_that_cannot_be_honoured(isobox, arguments, message):
+    done = isobox("run", *arguments, "true")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert message in done.stderr.decode()
+
+
 def test_audit_is_appended(isobox, tmp_path):
+    (tmp_path / "project").mkdir()
     records = tmp_path / "audit.jsonl"
-    isobox(*LOCAL, "--audit", str(records), "true")
+    isobox(*LOCAL, "--audit", str(records), "true", cwd=tmp_path / "project")
     kinds = [json.loads(line)["kind"] for line in records.read_text().splitlines()]
     assert kinds == ["lifecycle", "intent", "outcome", "lifecycle"]
+
+
+def test_audit_in_the_commands_reach_is_refused(isobox):
+    done = isobox(*LOCAL, "--audit", "audit.jsonl", "touch", "made")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert b"inside the workspace" in done.stderr
 
 
 def test_workdir_is_the_current_directory(isobox, tmp_path):

@@ -14,6 +14,7 @@ import stat
 from typing import TYPE_CHECKING, Final, Self
 
 from isobox._backends.bubblewrap.changes import State, stamp
+from isobox._core.paths import shown
 from isobox._linux import trees
 from isobox.errors import ArchiveError, ConflictError, IsoboxError, StorageError
 
@@ -36,7 +37,7 @@ def admissible(items: Sequence[Item], *, skip_refused: bool) -> list[Item]:
     """
     refused = [item for item in items if item.refused is not None]
     if refused and not skip_refused:
-        reasons = [f"{item.path}: {item.refused}" for item in refused]
+        reasons = [f"{shown(item.path)}: {item.refused}" for item in refused]
         raise ArchiveError(
             f"apply: {len(refused)} of the changes may not come to the host; "
             "nothing was changed. Leave them out with skip_refused=True:\n  "
@@ -47,7 +48,8 @@ def admissible(items: Sequence[Item], *, skip_refused: bool) -> list[Item]:
     if conflicts := [item.path for item in left if item.conflict]:
         raise ConflictError(
             "apply: the directory has changed meanwhile; nothing was changed. "
-            "Apply other paths, or begin anew with discard():\n  " + _listed(conflicts),
+            "Apply other paths, or begin anew with discard():\n  "
+            + _listed([shown(path) for path in conflicts]),
             path=conflicts[0],
         )
     return left
@@ -337,7 +339,7 @@ class _Transaction:
         if left:
             raise StorageError(
                 f"apply: {error}; and these could not be brought back:\n  "
-                + _listed(left),
+                + _listed([shown(path) for path in left]),
                 path=left[0],
             ) from error
 

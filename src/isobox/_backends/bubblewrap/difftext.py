@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from isobox._core.paths import shown
 from isobox._core.results import Change, Changes
 from isobox._linux import trees
 
@@ -106,4 +106,4 @@ def _named(side: str, found: os.stat_result | None, path: str) -> str:
         return "/dev/null"
     # SAFETY: a line end in a name must not look like lines of the diff.
     name = f"{side}/{path}"
-    return name if name.isprintable() else json.dumps(name)
+    return shown(name)

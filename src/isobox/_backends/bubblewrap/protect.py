@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMES: Final = 300
 _MOST_DIRECTORIES: Final = 50_000
+#: The kernel follows no more, either.
+_MOST_LINKS: Final = 40
 _CONFINED: Final = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
 #: git takes a directory that holds these for a repository, and runs what its
 #: configuration names.
@@ -80,7 +82,7 @@ def show(plan: Plan) -> None:
         StorageError: A stand-in cannot be made.
     """
     root, unprotected = plan.workdir, plan.spec.unprotected
-    stand_ins = StandIns(root, _absent(root, unprotected))
+    stand_ins = StandIns(root, ABSENT - unprotected)
     plan.held.callback(stand_ins.release)
     found = survey(root, unprotected)
     found.hold(_on_path(root) - unprotected)
@@ -108,13 +110,33 @@ def _on_path(root: int) -> set[str]:
 
 
 def _led_to(root: int, links: dict[str, str]) -> set[str]:
-    """Return what protected links lead to, below the root."""
+    """Return what protected links lead to, below the root.
+
+    Adds to `links` those on the way.
+    """
     base = os.readlink(f"/proc/self/fd/{root}")
-    found: set[str] = set()
-    for path, target in links.items():
-        place = os.path.join(base, os.path.dirname(path), target)
-        found.add(os.path.relpath(os.path.normpath(place), base))
-    return _existing(root, found)
+    return _existing(root, {_followed(base, path, links) for path in list(links)})
+
+
+def _followed(base: str, path: str, links: dict[str, str]) -> str:
+    for _ in range(_MOST_LINKS):
+        link = _first_link(base, path)
+        if link is None:
+            return path
+        links[link] = target = os.readlink(os.path.join(base, link))
+        rest = path[len(link) + 1 :]
+        place = os.path.join(base, os.path.dirname(link), target, rest)
+        path = os.path.relpath(os.path.normpath(place), base)
+    return "."
+
+
+def _first_link(base: str, path: str) -> str | None:
+    if path.startswith("../"):
+        return None
+    for step in (*_above(path), path):
+        if os.path.islink(os.path.join(base, step)):
+            return step
+    return None
 
 
 def _existing(root: int, paths: Iterable[str]) -> set[str]:
@@ -176,13 +198,27 @@ def _note(found: Survey, entry: os.DirEntry[str], path: str) -> None:
         found.links[path] = os.readlink(entry.path)
     elif entry.is_dir() or entry.is_file():
         found.held.append(path)
+        found.sockets.extend(_sockets_in(entry, path))
+
+
+def _sockets_in(folder: os.DirEntry[str], path: str) -> list[str]:
+    # git's own watcher listens there.
+    try:
+        with os.scandir(folder.path) as entries:
+            return [f"{path}/{entry.name}" for entry in entries if _is_socket(entry)]
+    except OSError:
+        return []
+
+
+def _is_socket(entry: os.DirEntry[str]) -> bool:
+    return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
 
 
 def _note_other(found: Survey, entry: os.DirEntry[str], path: str) -> None:
     if entry.is_dir(follow_symlinks=False) or entry.is_symlink():
         return
     if not entry.is_file(follow_symlinks=False):
-        if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+        if _is_socket(entry):
             found.sockets.append(path)
     elif os.geteuid() == 0 and entry.stat(follow_symlinks=False).st_mode & 0o6000:
         raise InvalidArgumentError(
@@ -244,11 +280,6 @@ def _above(path: str) -> list[str]:
 
 def _inside(path: str) -> str:
     return f"{view.ROOT}/{path}"
-
-
-def _absent(root: int, unprotected: frozenset[str]) -> list[str]:
-    present = set(os.listdir(f"/proc/self/fd/{root}"))
-    return sorted(ABSENT - present - unprotected)
 
 
 def open_beneath(root: int, path: str) -> int:

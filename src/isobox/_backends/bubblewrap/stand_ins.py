@@ -26,18 +26,20 @@ class StandIns:
     that nobody holds is of a host that crashed; `sweep` does what it left.
     """
 
-    def __init__(self, root: int, names: Iterable[str]) -> None:
+    def __init__(self, root: int, wanted: Iterable[str]) -> None:
         self._root = os.dup(root)
         found = os.fstat(root)
         self._record = os.path.join(_records(), f"{found.st_dev}-{found.st_ino}")
         self._lock = _shared(self._record)
         try:
-            self._make(names)
+            # Under the lock: until then another may take its stand-ins away.
+            present = set(os.listdir(f"/proc/self/fd/{root}"))
+            self._make(sorted({*wanted} - present))
         except BaseException:
             self.release()
             raise
 
-    def _make(self, names: Iterable[str]) -> None:
+    def _make(self, names: list[str]) -> None:
         where = os.readlink(f"/proc/self/fd/{self._root}")
         recorded = _read(self._lock)
         made = set(recorded[1] if recorded else ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -65,6 +65,26 @@ class ShellContract(Contract):
     async def test_a_session_takes_no_argv(self, workspace: WorkspaceBase) -> None:
         with pytest.raises(InvalidArgumentError):
             await workspace.run(["true"], session_id="one")
+
+    @_shell
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"cwd": "."},
+            {"env": {"A": "1"}},
+            {"stdin": ""},
+            {"idle_timeout": 1.0},
+            {"spool": "out"},
+            {"user": "nobody"},
+            {"limits": {"nofile": 64}},
+        ],
+        ids=lambda given: next(iter(given)),
+    )
+    async def test_a_session_takes_nothing_that_its_shell_has(
+        self, workspace: WorkspaceBase, given: dict[str, Any]
+    ) -> None:
+        with pytest.raises(InvalidArgumentError, match=next(iter(given))):
+            await workspace.run("true", session_id="one", **given)
 
     @_shell
     async def test_check_raises(self, workspace: WorkspaceBase) -> None:
