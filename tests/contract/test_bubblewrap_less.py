@@ -71,7 +71,6 @@ class TestWithoutProc(LessContract):
     capabilities = ALWAYS | {"dial", "sized_tmp", "tty"}
     deviations: ClassVar = {"test_commands_are_not_root": "it asks /proc"}
     can_kill_sandbox = True
-    host_script_backend = "BubblewrapWorkspace"
 
     @pytest.fixture(autouse=True)
     def _no_other_rung(self, monkeypatch):
@@ -106,7 +105,6 @@ class TestWithoutNamespaces(LessContract):
         "test_reset_empties_tmp_and_home": "/tmp is closed; TMPDIR is private",
     }
     can_kill_sandbox = True
-    host_script_backend = "BubblewrapWorkspace"
 
     @pytest.fixture(autouse=True)
     def _no_other_rung(self, monkeypatch):

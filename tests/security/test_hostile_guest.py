@@ -360,6 +360,7 @@ ENDED = agent.encode({"event": "exit", "exit": 0})
         (agent.CREDIT, credit(agent.STDIN, 0)),
         (agent.PONG, b""),
     ],
+    ids=["started", "credit", "pong"],
 )
 async def test_what_means_nothing_is_refused_at_once(kind, payload):
     async with performing(START) as (liar, stream, task, channel):

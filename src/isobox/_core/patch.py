@@ -18,6 +18,7 @@ _LONGEST: Final = 8 << 20
 _MOST_FILES: Final = 1000
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _MODES = {"100644": 0o644, "100755": 0o755}
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
@@ -175,11 +176,13 @@ def _names_files(lines: list[str], at: int) -> bool:
 def _git_section(at: int, line: str) -> _Section:
     names = line.removeprefix("diff --git ")
     half = len(names) // 2
-    first, second = names[:half], names[half + 1 :]
-    if first[1:] != second[1:] and not names.startswith('"'):
+    halves = (names[:half], names[half + 1 :])
+    if all(_QUOTED.fullmatch(name) for name in halves):
+        halves = (_unquoted(halves[0], at), _unquoted(halves[1], at))
+    old, new = (name.partition("/")[2] for name in halves)
+    if old != new:
         return _Section(at)  # a rename; the lines that follow name both
-    same = _unquoted(first, at).partition("/")[2]
-    return _Section(at, old=same or None, new=same or None)
+    return _Section(at, old=old or None, new=old or None)
 
 
 def _name(section: _Section, lines: list[str], at: int) -> None:
@@ -199,7 +202,7 @@ def _unquoted(name: str, at: int) -> str:
     """Return a name as git or diff write it: quoted like C, or with a time."""
     if not name.startswith('"'):
         return name.partition("\t")[0].rstrip("\r")
-    end = re.match(r'"((?:[^"\\]|\\.)*)"', name)
+    end = _QUOTED.match(name)
     if end is None:
         _refuse(at, f"a name whose quotes do not end: {name[:80]}")
     raw = end[1].encode("utf-8", "surrogateescape").decode("latin-1")

@@ -14,12 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import pytest
+
 from isobox._guest import agent, bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE = 20.0
+
+#: A guest is not dumpable: only root sees what it has open.
+sees_descriptors = pytest.mark.skipif(
+    os.geteuid() != 0, reason="a guest's descriptors are closed to its own user"
+)
 
 SPAWN = {
     "argv": [],
@@ -324,3 +331,8 @@ def _is_version(path: str, version: str) -> bool:
     except OSError:
         return False
     return done.stdout.decode().strip() == version
+
+
+def descriptors(guest: Guest) -> int:
+    """Return how many descriptors a guest has open."""
+    return len(os.listdir(f"/proc/{guest.pid}/fd"))

@@ -9,7 +9,15 @@ import signal
 import time
 
 import pytest
-from tests.unit._guest.client import Guest, eventually, running, stderr, stdout
+from tests.unit._guest.client import (
+    Guest,
+    descriptors,
+    eventually,
+    running,
+    sees_descriptors,
+    stderr,
+    stdout,
+)
 
 from isobox._guest import agent
 
@@ -334,6 +342,7 @@ def test_a_stopped_command_is_killed(guest, mark):
     assert not running(mark)
 
 
+@sees_descriptors
 def test_what_a_failed_start_took_is_given_back(guest):
     """The guest's side of pipes, when the warden is gone while it is asked."""
     guest.result(guest.spawn("true"))
@@ -342,7 +351,3 @@ def test_what_a_failed_start_took_is_given_back(guest):
         guest.result(guest.spawn("no-such-program"))
         guest.refusal(guest.spawn("true", cwd=b"/nowhere-at-all"))
     eventually(lambda: descriptors(guest) <= before)
-
-
-def descriptors(guest: Guest) -> int:
-    return len(os.listdir(f"/proc/{guest.pid}/fd"))

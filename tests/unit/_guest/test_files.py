@@ -11,7 +11,15 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.unit._guest.client import SCAN, SEARCH, Answer, Guest, eventually
+from tests.unit._guest.client import (
+    SCAN,
+    SEARCH,
+    Answer,
+    Guest,
+    descriptors,
+    eventually,
+    sees_descriptors,
+)
 
 from isobox._channel import unpack
 from isobox._guest import agent
@@ -47,10 +55,6 @@ def scan(guest: Guest, path: Path, **fields) -> tuple[dict[str, object], bool]:
     result = guest.result(answer)
     found = unpack.entries(answer.bytes(), str(path))
     return {each.path: each for each in found}, result["truncated"]
-
-
-def descriptors(guest: Guest) -> int:
-    return len(os.listdir(f"/proc/{guest.pid}/fd"))
 
 
 @pytest.fixture
@@ -122,6 +126,7 @@ def test_a_device_is_not_opened_to_read(guest, path):
     assert answer.error["code"] == "not_regular"
 
 
+@sees_descriptors
 def test_a_reader_that_stops_holds_nothing_up_and_is_cancelled(guest, tmp_path):
     with open(tmp_path / "big", "wb") as file:
         file.truncate(1 << 40)
@@ -251,6 +256,7 @@ def test_a_change_while_it_is_compared_is_a_conflict(tmp_path):
     assert refusal.value.code == "conflict"
 
 
+@sees_descriptors
 @pytest.mark.parametrize("small", [True, False])
 def test_a_full_disk_leaves_nothing_of_it(guest, tmp_path, small):
     (tmp_path / "f").write_text("old")
@@ -290,6 +296,7 @@ def test_hung_up_in_the_middle_of_a_write_it_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@sees_descriptors
 def test_a_cancelled_write_leaves_nothing(guest, tmp_path):
     before = descriptors(guest)
     answer = begun(guest, tmp_path / "new")
@@ -682,6 +689,7 @@ def test_a_neighbour_whose_name_begins_alike_is_outside(confined):
 # -- cancel, and what goes wrong ----------------------------------------------
 
 
+@sees_descriptors
 def test_every_operation_is_cancelled_or_done(guest, tmp_path):
     (tmp_path / "f").write_bytes(bytes(5_000_000))
     guest.generous = False

@@ -32,8 +32,6 @@ _PIECES = st.sampled_from(
         "[!a]",
         "[a-c]",
         "[^b]",
-    ]
-    + [
         "\\",
         " ",
         ".",
@@ -47,8 +45,13 @@ _PIECES = st.sampled_from(
         "[[:nope:]]",
         "\\*",
         "\\ ",
+        "[\\]]",
+        "[a\\-c]",
+        "[z-a]",
+        "{a,b}",
+        "[a-",
+        "[:]",
     ]
-    + ["[\\]]", "[a\\-c]", "[z-a]", "{a,b}", "[a-", "[:]"]
 )
 _LINES = st.lists(_PIECES, min_size=1, max_size=6).map("".join)
 _FILES = st.lists(_LINES, min_size=1, max_size=4).map("\n".join)

@@ -9,7 +9,15 @@ import subprocess
 import sys
 
 import pytest
-from tests.unit._guest.client import SEARCH, Guest, eventually, running, stderr, stdout
+from tests.unit._guest.client import (
+    SEARCH,
+    Guest,
+    eventually,
+    running,
+    sees_descriptors,
+    stderr,
+    stdout,
+)
 
 from isobox._guest import agent
 
@@ -73,6 +81,7 @@ def test_an_ordinary_users_guest_keeps_its_score_too():
         assert oom_score(guest.pid) == oom_score(os.getpid())
 
 
+@sees_descriptors
 def test_descriptors_that_its_starter_left_open_are_closed(tmp_path):
     secret = os.open(tmp_path, os.O_RDONLY)
     ours, theirs = socket.socketpair()
@@ -90,11 +99,13 @@ def test_descriptors_that_its_starter_left_open_are_closed(tmp_path):
         theirs.close()
 
 
+@sees_descriptors
 def test_its_standard_streams_are_not_the_channel(guest):
     for number in (0, 1):
         assert os.readlink(f"/proc/{guest.pid}/fd/{number}") == "/dev/null"
 
 
+@sees_descriptors
 def test_every_descriptor_of_it_is_closed_on_exec(guest):
     folder = f"/proc/{guest.pid}/fdinfo"
     for name in os.listdir(folder):
@@ -104,6 +115,7 @@ def test_every_descriptor_of_it_is_closed_on_exec(guest):
         assert closes or int(name) <= 2
 
 
+@sees_descriptors
 def test_wardens_hold_no_channel_and_no_other_warden(guest):
     busy = [guest.start("sleep", "30") for _ in range(3)]
     result = guest.result(guest.spawn(script=b"echo $PPID"))
@@ -118,6 +130,7 @@ def test_wardens_hold_no_channel_and_no_other_warden(guest):
         guest.wait(each)
 
 
+@sees_descriptors
 def test_a_workers_descriptors_are_its_pipes(guest, tmp_path):
     """What reads files for a search holds nothing that it could be tricked into."""
     (tmp_path / "file").write_text("a" * 50)

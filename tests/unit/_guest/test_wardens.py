@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from tests.unit._guest.client import Guest, eventually, running, stdout
+from tests.unit._guest.client import Answer, Guest, eventually, running, stdout
 
 from isobox._guest import agent
 
@@ -104,8 +104,16 @@ def test_one_killed_while_idle_is_not_asked(guest):
     assert stdout(guest.result(answer)) == b"on\n"
 
 
+def with_its_warden_stopped(guest: Guest, mark: str) -> Answer:
+    # Perhaps before it could say that the command has started.
+    script = f"kill -STOP $PPID; echo on; sleep 60; : {mark}"
+    answer = guest.spawn("sh", "-c", script, capture=None)
+    guest.until(lambda: answer.bytes(agent.STDOUT) == b"on\n")
+    return answer
+
+
 def test_a_stopped_warden_is_gone_on_with(guest, mark):
-    answer = guest.start("sh", "-c", f"kill -STOP $PPID; sleep 60; : {mark}")
+    answer = with_its_warden_stopped(guest, mark)
     guest.control(answer, "cancel")
     assert guest.refusal(answer) == "cancelled"
     assert not running(mark)
@@ -177,8 +185,7 @@ def test_the_end_of_the_channel_or_the_guest_ends_everything(mark, how):
 
 def test_the_end_of_the_channel_ends_stopped_wardens_too(mark):
     with Guest() as guest:
-        guest.start("sh", "-c", f"kill -STOP $PPID; sleep 60; : {mark}")
-        eventually(lambda: running(mark))
+        with_its_warden_stopped(guest, mark)
         guest.hang_up()
         eventually(lambda: not running(mark))
 

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import stat
+import subprocess
 import tarfile
 import tempfile
 import threading
@@ -205,23 +206,36 @@ def names(raw: bytes) -> list[str]:
         return tar.getnames()
 
 
-def test_a_very_deep_tree_is_packed_with_few_descriptors(tmp_path):
-    """A path of this length has no name; both ends of it are packed."""
-    depth = 3000
-    fd = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=fd)
-        os.close(os.open("z", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
-        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+DEPTH = 2100
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """A tree whose lowest path is longer than the system takes one."""
+    top = tmp_path / "deep"
+    top.mkdir()
+    try:
+        fd = os.open(top, os.O_RDONLY)
+        for _ in range(DEPTH):
+            os.mkdir("d", dir_fd=fd)
+            os.close(os.open("z", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+            below = os.open("d", os.O_RDONLY, dir_fd=fd)
+            os.close(fd)
+            fd = below
         os.close(fd)
-        fd = below
-    os.close(fd)
+        yield top
+    finally:
+        # Python's own way of removing it would exhaust the stack.
+        subprocess.run(["rm", "-rf", top], check=True)
+
+
+def test_a_very_deep_tree_is_packed_with_few_descriptors(deep):
     before, most = descriptors(), 0
 
     async def gathered() -> bytes:
         nonlocal most
         pieces = []
-        async with archive.Source(str(tmp_path)) as source:
+        async with archive.Source(str(deep)) as source:
             async for piece in source:
                 pieces.append(piece)
                 most = max(most, descriptors())
@@ -230,9 +244,9 @@ def test_a_very_deep_tree_is_packed_with_few_descriptors(tmp_path):
     packed_names = names(anyio.run(gathered))
     assert most < before + 100
     assert descriptors() == before
-    assert len(packed_names) == 2 * depth + 1
+    assert len(packed_names) == 2 * DEPTH + 1
     assert packed_names[-1] == "./z"
-    assert packed_names[depth] == "./" + "/".join("d" * depth)
+    assert packed_names[DEPTH] == "./" + "/".join("d" * DEPTH)
 
 
 def test_an_archive_that_nobody_reads_to_its_end_leaves_nothing_open(tmp_path):

@@ -57,7 +57,9 @@ def _unfit(path: str) -> BackendUnavailableError:
 
 def _candidates() -> list[str]:
     named = [_SYSTEM, shutil.which("bwrap"), _bundled()]
-    found = dict.fromkeys(path for path in named if path and os.path.isfile(path))
+    # A relative entry of the PATH may be the workspace.
+    absolute = (path for path in named if path and os.path.isabs(path))
+    found = dict.fromkeys(path for path in absolute if os.path.isfile(path))
     return list(found)
 
 

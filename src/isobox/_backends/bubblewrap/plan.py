@@ -135,7 +135,7 @@ class Plan:
         shown.add(
             "--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM
         )
-        view.mounts(shown, spec.mounts)
+        view.mounts(shown, spec.mounts, spec.workdir)
         shown.add("--bind-fd", str(self.workdir), view.ROOT)
         if spec.protect and spec.workdir is not None and self.private is None:
             protect.show(self)

@@ -211,15 +211,23 @@ def seal(view: View) -> None:
     view.add("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")
 
 
-def mounts(view: View, wanted: Iterable[Mount]) -> None:
+def mounts(view: View, wanted: Iterable[Mount], workdir: str | None) -> None:
     """Show host directories and files read-only.
 
     Raises:
         InvalidArgumentError: One does not exist, is neither a directory nor a
-            file, or would hide what the sandbox needs.
+            file, would hide what the sandbox needs, or is reached by a link in
+            the workspace, which commands may have put there.
     """
     for mount in wanted:
         source = os.path.realpath(mount.source)
+        named = os.path.abspath(mount.source)
+        if source != named and workdir is not None and within(named, workdir):
+            raise InvalidArgumentError(
+                f"mounts: {mount.source!r} is reached by a link in the workspace, "
+                f"which commands can turn; name where it leads: {source}",
+                path=mount.source,
+            )
         if source == "/":
             raise InvalidArgumentError(
                 "mounts: the whole host is not to be seen; name what is needed",

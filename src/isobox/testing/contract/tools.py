@@ -409,7 +409,7 @@ class ToolsContract(Contract):
 
     @_shell
     async def test_a_job_takes_a_signal(self, workspace: WorkspaceBase) -> None:
-        script = "trap 'echo bye; exit 0' TERM; echo up; while :; do read -t 0.05 < <(:); done"
+        script = "trap 'echo bye; exit 0' TERM; sleep 60 & echo up; wait"
         await call(workspace, "Bash", command=script, run_in_background=True)
         await call(workspace, "BashOutput", job_id="job-1", wait=SOON, until="up")
         sent = await call(workspace, "BashKill", job_id="job-1", signal="TERM")

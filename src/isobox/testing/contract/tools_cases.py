@@ -1001,8 +1001,8 @@ REFUSED: Final[tuple[tuple[str, Mapping[str, object], str], ...]] = (
         "Edit",
         {"file_path": "f", "edits": [{"old": "x", "old_string": "", "new_string": ""}]},
         (
-            "edits[0].old: there is no such argument; there are old_string, new_string, "
-            "replace_all"
+            "edits[0].old: there is no such argument; there are old_string, "
+            "new_string, replace_all"
         ),
     ),
     ("Glob", {"pattern": ""}, 'pattern: "" is empty; give some text'),
@@ -1052,8 +1052,8 @@ REFUSED: Final[tuple[tuple[str, Mapping[str, object], str], ...]] = (
         "BashKill",
         {"job_id": "job-1", "signal": "SIGKILL"},
         (
-            'signal: "SIGKILL" is not allowed; give one of "KILL", "TERM", "INT", "HUP", '
-            '"QUIT", "USR1", "USR2"'
+            'signal: "SIGKILL" is not allowed; give one of "KILL", "TERM", "INT", '
+            '"HUP", "QUIT", "USR1", "USR2"'
         ),
     ),
     ("ApplyPatch", {"patch": ""}, 'patch: "" is empty; give some text'),
