@@ -1068,8 +1068,8 @@ async def test_set_id_bits_do_not_come(place):
     info, folder = member("f"), member("d", D)
     info.mode, folder.mode = 0o7777, 0o7777
     await download(tar(info, folder), place)
-    assert stat.S_IMODE((place / "f").stat().st_mode) == 0o777
-    assert stat.S_IMODE((place / "d").stat().st_mode) == 0o777
+    assert stat.S_IMODE((place / "f").stat().st_mode) == 0o755
+    assert stat.S_IMODE((place / "d").stat().st_mode) == 0o755
 
 
 async def test_a_link_on_the_host_is_replaced_not_followed(place):

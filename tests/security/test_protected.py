@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from isobox import BubblewrapWorkspace
-from isobox._backends.bubblewrap import protect, stand_ins
+from isobox._backends.bubblewrap import ladder, protect, stand_ins
 from isobox._core.protected import ABSENT
 from isobox.errors import InvalidArgumentError, SandboxLostError
 
@@ -384,6 +384,15 @@ async def test_a_held_directory_that_the_host_moves_ends_the_sandbox(repo):
         await workspace.run(["true"])
         (repo / ".git").rename(repo / "moved")
         (repo / ".git").mkdir()
+        assert "'/workspace/.git'" in str(await until_lost(workspace))
+
+
+async def test_without_proc_names_are_held_and_watched_too(repo, monkeypatch):
+    monkeypatch.setattr(ladder, "RUNGS", ("no_proc",))
+    async with BubblewrapWorkspace(repo, min_isolation="no_proc") as workspace:
+        result = await workspace.run("touch .git/x .vscode/x")
+        assert result.stderr.count("Read-only file system") == 2
+        (repo / ".git").rename(repo / "moved")
         assert "'/workspace/.git'" in str(await until_lost(workspace))
 
 

@@ -103,17 +103,17 @@ def page(fields: Fields, data: bytes, entry: Entry, *, most: int) -> Page:
     if (
         not (isinstance(first, int) and isinstance(total, int) and first > 0 <= total)
         or not (isinstance(count, int) and 0 <= count <= most)
-        or not (isinstance(clipped, list) and len(clipped) <= count)
+        or not isinstance(clipped, list)
         or not (isinstance(encoding, str) and encoding in _ENCODINGS)
         or not (isinstance(newline, str) and newline in _NEWLINES)
         or not (isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type))
     ):
         raise ProtocolError("the guest described no page")
+    numbers = cast("list[object]", clipped)
     image = fields.get("image") is True
     lines = [] if image or not count else data.decode("utf-8", "replace").split("\n")
-    if len(lines) != (0 if image else count):
+    if len(lines) != (0 if image else count) or len(numbers) > count:
         raise ProtocolError("the guest sent more or fewer lines than it said")
-    numbers = cast("list[object]", clipped)
     return Page(
         entry=entry,
         lines=tuple(lines),

@@ -329,10 +329,22 @@ def _bracket(pattern: str, at: int) -> Tuple[str, int]:
     end = pattern.find("]", end + 1)
     if end < 0:
         return "\\[", at + 1
-    inside = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+    inside = pattern[at + 1 : end]
     if inside[:1] in ("!", "^"):
-        inside = "^" + inside[1:]
-    return "(?!/)[" + inside + "]", end + 1
+        return "(?!/)[^" + _characters(inside[1:]) + "]", end + 1
+    return "(?!/)[" + _characters(inside) + "]", end + 1
+
+
+def _characters(inside: str) -> str:
+    """Return a set's characters and ranges, with nothing in it that re reads."""
+    out: List[str] = []
+    at = 0
+    while at < len(inside):
+        last = at + 2 if inside[at + 1 : at + 2] == "-" and at + 2 < len(inside) else at
+        ends = inside[at : last + 1 : 2]
+        out.append("-".join("\\" + c if c in "\\]^[-&~|" else c for c in ends))
+        at = last + 1
+    return "".join(out)
 
 
 # -- what .gitignore and the like leave out ------------------------------------------
@@ -2993,7 +3005,7 @@ def apply_hunks(text: str, hunks: List[Dict[str, Any]]) -> str:
         wanted = [line for sign, line in body if sign != "+"]
         place = _placed(lines, wanted, at, hunk, drift)
         if place is None:
-            _refuse_hunk(lines, wanted, number, hunk)
+            raise _misplaced(lines, wanted, number, hunk)
         if hunk["line"] is not None:
             drift = place - _expected(hunk, wanted)
         out.extend(lines[at:place])
@@ -3069,11 +3081,11 @@ def _after(at: int) -> str:
     return " after line %d" % at if at else ""
 
 
-def _refuse_hunk(
+def _misplaced(
     lines: List[str], wanted: List[str], number: int, hunk: Dict[str, Any]
-) -> None:
+) -> Refused:
     end = " at the end" if hunk["at_end"] else ""
-    raise Refused(
+    return Refused(
         "hunk",
         "the old lines of hunk %d are not there%s; they must match exactly. %s"
         % (number, end, _closest("\n".join(lines), wanted)),
@@ -3132,7 +3144,8 @@ def _note_path(error: Any, path: bytes) -> None:
 
 def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
     adds = change["kind"] == "add"
-    moves = change["target"] is not None and change["target"] != change["path"]
+    to: bytes = change["target"] or change["path"]
+    moves = to != change["path"]
     stays = change["kind"] == "update" and not moves
     source = _held(held, change["path"], follow=stays)
     if adds and source.taken:
@@ -3149,9 +3162,9 @@ def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
         return
     target = source
     if moves:
-        target = _held(held, change["target"], follow=False)
+        target = _held(held, to, follow=False)
         if target.taken:
-            raise Refused("exists", path=change["target"])
+            raise Refused("exists", path=to)
         target.mode, source.content = source.mode, None
     target.content = content
     if change["mode"] is not None:
@@ -4798,7 +4811,10 @@ class Guest:
         It does when the host removes or renames what it stands on; from then on
         commands could write there. Only that it goes is told at once.
         """
-        mounts = os.open("/proc/self/mounts", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            mounts = os.open("/proc/self/mounts", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # without /proc, we look now and then
         mask = select.POLLPRI | select.POLLERR
         self.loop.watch(mounts, mask, lambda _events: self._check_sealed())
 

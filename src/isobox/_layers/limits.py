@@ -29,15 +29,26 @@ class Limited:
         return await inner(op)
 
     def _bounded(self, op: Spawn) -> Spawn:
-        limits = self._limits
-        timeout = limits.timeout if op.timeout is None else op.timeout
-        if limits.max_timeout is not None:
-            if timeout is None:
-                timeout = limits.max_timeout
-            elif timeout > limits.max_timeout:
-                raise LimitError(
-                    f"timeout={timeout:g} is over the workspace's "
-                    f"{limits.max_timeout:g} s; ask for less",
-                    op=op.name,
-                )
+        if op.report:
+            return op  # a shell lives on; each of its scripts is bounded
+        timeout = bounded(self._limits, op.timeout)
         return op if timeout == op.timeout else replace(op, timeout=timeout)
+
+
+def bounded(limits: Limits, timeout: float | None) -> float | None:
+    """Return the seconds that a command may take, under a workspace's limits.
+
+    Raises:
+        LimitError: It asks for more than may be asked.
+    """
+    if timeout is None:
+        timeout = limits.timeout
+    if timeout is None or limits.max_timeout is None:
+        return limits.max_timeout if timeout is None else timeout
+    if timeout > limits.max_timeout:
+        raise LimitError(
+            f"timeout={timeout:g} is over the workspace's {limits.max_timeout:g} s; "
+            "ask for less",
+            op="spawn",
+        )
+    return timeout

@@ -6,7 +6,7 @@ import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from isobox.errors import InvalidArgumentError
 
@@ -37,7 +37,7 @@ def _strings(name: str, given: object) -> tuple[str, ...]:
         raise InvalidArgumentError(
             f"{name} is a string (a script) or a sequence of strings, not {given!r}"
         )
-    parts: tuple[object, ...] = tuple(given)
+    parts = cast("Sequence[object]", given)
     strings = tuple(part for part in parts if isinstance(part, str))
     if len(strings) != len(parts):
         wrong = next(part for part in parts if not isinstance(part, str))
@@ -53,11 +53,9 @@ def seconds(name: str, value: float | None) -> float | None:
     """
     if value is None:
         return None
-    number: object = value
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise InvalidArgumentError(f"{name}={number!r} is not a number of seconds")
-    if number < 0 or not math.isfinite(number):
-        raise InvalidArgumentError(f"{name}={number} is not a number of seconds >= 0")
+    _require(name, value, (int, float), "a number of seconds")
+    if value < 0 or not math.isfinite(value):
+        raise InvalidArgumentError(f"{name}={value} is not a number of seconds >= 0")
     return value
 
 
@@ -67,14 +65,22 @@ def count(name: str, value: int | None) -> int | None:
     Raises:
         InvalidArgumentError: It is no whole number, or negative.
     """
-    number: object = value
-    if number is None:
+    if value is None:
         return None
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidArgumentError(f"{name}={number!r} is not a whole number")
-    if number < 0:
-        raise InvalidArgumentError(f"{name}={number} is below 0")
+    _require(name, value, (int,), "a whole number")
+    if value < 0:
+        raise InvalidArgumentError(f"{name}={value} is below 0")
     return value
+
+
+def _require(name: str, value: object, kinds: tuple[type, ...], what: str) -> None:
+    """Refuse what a caller without a type checker may pass.
+
+    Raises:
+        InvalidArgumentError: It is of another kind; True and False are too.
+    """
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise InvalidArgumentError(f"{name}={value!r} is not {what}")
 
 
 def nothing_but_a_script(**others: object) -> None:
@@ -98,11 +104,11 @@ def environment(given: Mapping[str, _Value]) -> dict[str, _Value]:
         InvalidArgumentError: A name or value cannot be one.
     """
     for name, value in given.items():
-        checked: tuple[object, object] = name, value
-        if not isinstance(checked[0], str) or not name or "=" in name or "\0" in name:
+        _require("env: the name", name, (str,), "a string")
+        if not name or "=" in name or "\0" in name:
             raise InvalidArgumentError(f"env: {name!r} is no name of a variable")
-        if not isinstance(checked[1], str | None):
-            raise InvalidArgumentError(f"env: the value of {name} is no string")
+        if value is not None:
+            _require(f"env: {name}", value, (str,), "a string")
         if "\0" in (value or ""):
             raise InvalidArgumentError(f"env: the value of {name} holds a NUL byte")
     return dict(given)

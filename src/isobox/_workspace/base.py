@@ -352,7 +352,7 @@ class WorkspaceBase:
                 self._session,
                 self._do,
                 session_id,
-                output_limit=self._limits.output,
+                limits=self._limits,
             )
         return self._shells[session_id]
 

@@ -11,6 +11,7 @@ import anyio
 from isobox._channel.background import collapsed
 from isobox._core.ops import Script
 from isobox._core.results import Captured, Exit, RunResult
+from isobox._layers.limits import bounded
 from isobox._workspace.outcome import checked
 from isobox.errors import InvalidArgumentError, PolicyDeniedError, UnsupportedError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from isobox._core.results import ByteStream, Process, Turn
+    from isobox._core.spec import Limits
 
 #: Scripts come on standard input, each ended by a NUL; after each its status and
 #: the processes that run in the background go out on descriptor 3, ended by a
@@ -63,7 +65,7 @@ class Shell:
         perform: Callable[[Script], Awaitable[Turn]],
         session_id: str,
         *,
-        output_limit: int,
+        limits: Limits,
     ) -> None:
         if not _ID.fullmatch(session_id):
             raise InvalidArgumentError(
@@ -73,7 +75,7 @@ class Shell:
         self.session_id = session_id
         self._start = start
         self._perform = perform
-        self._output_limit = output_limit
+        self._limits = limits
         self._process: Process | None = None
         self._background: frozenset[bytes] = frozenset()
         self._lock = anyio.Lock()
@@ -102,11 +104,12 @@ class Shell:
         Raises:
             CommandFailedError: `check`, and the status is not 0.
             TimedOutError: `check`, and the time ran out.
+            LimitError: `timeout` is over the workspace's.
             PolicyDeniedError: The policy denies it; the shell goes on.
             UnsupportedError: There is no bash in the sandbox.
             SandboxLostError: The sandbox is gone.
         """
-        keep = self._output_limit if output_limit is None else output_limit
+        keep = self._limits.output if output_limit is None else output_limit
         result = await self._run_into(None, script, timeout=timeout, keep=keep)
         return checked(result, script, check=check)
 
@@ -116,6 +119,7 @@ class Shell:
         """Run a script, and give a sink everything that it prints."""
         if "\0" in script:
             raise InvalidArgumentError("the script holds a NUL byte")
+        timeout = bounded(self._limits, timeout)
         async with self._lock:
             try:
                 return await self._turn(sink, script, timeout, keep)

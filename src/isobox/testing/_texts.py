@@ -17,7 +17,7 @@ from isobox.testing._patterns import glob_pattern
 from isobox.testing._tree import Node, Place, Tree, encoded, entry, join, require_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from isobox import abc
 
@@ -25,7 +25,7 @@ _STRIDE = 1 << 19
 
 
 @contextmanager
-def refusals(op: str, path: str) -> Iterator[None]:
+def refusals(op: str, path: str) -> Generator[None]:
     """Turn the guest's refusals into errors of the tree."""
     try:
         yield

@@ -61,7 +61,7 @@ def unified(old: str, new: str, context: int) -> str:
         [f"{line}\n" for line in each[:-1]] + ([each[-1]] if each[-1] else [])
         for each in lines
     ]
-    marked = difflib.unified_diff(*kept, "a/file", "b/file", n=context)
+    marked = difflib.unified_diff(kept[0], kept[1], "a/file", "b/file", n=context)
     bare = "\n\\ No newline at end of file\n"
     return "".join(line if line.endswith("\n") else f"{line}{bare}" for line in marked)
 

@@ -298,7 +298,7 @@ def test_an_architecture_lacks_only_what_its_headers_lack():
 
 def test_an_unknown_profile_is_refused():
     with pytest.raises(InvalidArgumentError, match="standard and strict"):
-        build("lax")  # type: ignore[arg-type]
+        build("lax")
 
 
 @pytest.mark.parametrize("profile", PROFILES)

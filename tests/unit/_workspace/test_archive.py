@@ -278,7 +278,7 @@ async def test_a_read_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatc
     async def reading() -> None:
         async with archive.Source(str(tmp_path / "f")) as source:
             with monkeypatch.context() as patched:
-                patched.setattr(archive.os, "read", slow)
+                patched.setattr("isobox._workspace.archive.os.read", slow)
                 await anext(source)
 
     task = asyncio.ensure_future(reading())

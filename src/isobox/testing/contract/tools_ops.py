@@ -21,9 +21,9 @@ from isobox.errors import (
 from isobox.testing.contract._base import SOON, Contract, Factory, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from isobox import Listing, Matches, WorkspaceBase
+    from isobox import Entry, Match, Matches, WorkspaceBase
 
 _PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 _TEN = "".join(f"line {number}\n" for number in range(1, 11))
@@ -62,9 +62,10 @@ async def _make(workspace: WorkspaceBase, files: Mapping[str, str]) -> None:
         await workspace.write(path, content)
 
 
-def _paths(workspace: WorkspaceBase, found: Listing | Matches) -> list[str]:
-    entries = found.entries if hasattr(found, "entries") else found.matches
-    return [each.path.removeprefix(f"{workspace.root}/") for each in entries]
+def _paths(
+    workspace: WorkspaceBase, found: Iterable[Entry] | Iterable[Match]
+) -> list[str]:
+    return [each.path.removeprefix(f"{workspace.root}/") for each in found]
 
 
 async def _contents(workspace: WorkspaceBase) -> dict[str, bytes]:
@@ -356,14 +357,14 @@ class GlobOptionsContract(Contract):
     ) -> None:
         await _make(workspace, _TREE)
         listing = await workspace.glob("**", ignored=False, files_only=True)
-        assert _paths(workspace, listing) == _NOT_IGNORED
+        assert _paths(workspace, listing.entries) == _NOT_IGNORED
         every = await workspace.glob("**", files_only=True)
-        assert _paths(workspace, every) == sorted(_TREE)
+        assert _paths(workspace, every.entries) == sorted(_TREE)
 
     async def test_rules_from_above_hold_below(self, workspace: WorkspaceBase) -> None:
         await _make(workspace, _TREE)
         listing = await workspace.glob("*", path="src", ignored=False)
-        assert _paths(workspace, listing) == [
+        assert _paths(workspace, listing.entries) == [
             path for path in _NOT_IGNORED if path.startswith("src/")
         ]
 
@@ -372,18 +373,21 @@ class GlobOptionsContract(Contract):
             await workspace.write(name, "")
             await anyio.sleep(0.02)  # times of files are coarse
         listing = await workspace.glob("*", newest=True, limit=2)
-        assert (_paths(workspace, listing), listing.truncated) == (["a", "c"], True)
+        assert (_paths(workspace, listing.entries), listing.truncated) == (
+            ["a", "c"],
+            True,
+        )
         assert listing.total == 3
         rest = await workspace.glob("*", newest=True, offset=2)
-        assert (_paths(workspace, rest), rest.truncated) == (["b"], False)
+        assert (_paths(workspace, rest.entries), rest.truncated) == (["b"], False)
 
     async def test_pages_follow_one_another(self, workspace: WorkspaceBase) -> None:
         await _make(workspace, {f"{n % 3}/{n}": "" for n in range(20)})
-        everything = _paths(workspace, await workspace.glob("**"))
+        everything = _paths(workspace, (await workspace.glob("**")).entries)
         pages: list[str] = []
         for offset in range(0, 23, 5):
             page = await workspace.glob("**", limit=5, offset=offset)
-            pages += _paths(workspace, page)
+            pages += _paths(workspace, page.entries)
             assert page.truncated == (offset + 5 < 23)
         assert pages == everything == sorted(everything)
         assert (await workspace.glob("**", offset=20)).total == 23
@@ -397,7 +401,7 @@ class GlobOptionsContract(Contract):
     ) -> None:
         await _make(workspace, {"src/a.py": "", "b.py": ""})
         found = await workspace.glob(pattern.format(root=workspace.root), path=path)
-        assert _paths(workspace, found) == ["src/a.py"]
+        assert _paths(workspace, found.entries) == ["src/a.py"]
 
     async def test_a_pattern_does_not_leave(self, workspace: WorkspaceBase) -> None:
         with pytest.raises(PathOutsideError):
@@ -428,7 +432,7 @@ class GrepOptionsContract(Contract):
     ) -> None:
         await _make(workspace, _TREE)
         found = await workspace.grep("needle", mode="files", **options)  # type: ignore[arg-type]
-        assert _paths(workspace, found) == expected
+        assert _paths(workspace, found.matches) == expected
         assert {(m.line, m.text) for m in found.matches} == {(0, "")}
         assert found.truncated == ("limit" in options)
 

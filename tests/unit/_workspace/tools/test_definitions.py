@@ -15,6 +15,8 @@ from isobox._workspace.tools.session import Session
 from isobox.testing.fake import MemoryWorkspace
 
 _SPEC = spec_from_file_location("shapes", Path(__file__).with_name("shapes.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
 shapes = module_from_spec(_SPEC)
 _SPEC.loader.exec_module(shapes)
 
