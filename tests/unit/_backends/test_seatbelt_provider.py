@@ -162,9 +162,11 @@ async def test_root_is_refused(macos, monkeypatch):
     assert found.fix == "run isobox as an ordinary user"
 
 
-@pytest.mark.parametrize("name", ["memory", "cpus", "disk"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("memory", 1 << 30), ("cpus", 1), ("disk", 1 << 30)]
+)
 async def test_a_limit_that_nothing_keeps_is_refused(macos, name):
-    ws = SeatbeltWorkspace(limits=Limits(**{name: 1}))
+    ws = SeatbeltWorkspace(limits=Limits(**{name: value}))
     with pytest.raises(InvalidArgumentError, match="seatbelt has no"):
         await ws.initialize()
 

@@ -137,6 +137,9 @@ def test_it_agrees_with_trying_every_way(pattern):
 
 @given(st.text(alphabet="ab/*?[]{},!^\\-.", max_size=30))
 @example("[z-a]")
+@example("[a--]")
+@example("[a&&b]")
+@example("[a||b~~c]")
 @example("{{{{")
 @example("[")
 @example("\\")
@@ -162,6 +165,12 @@ def test_any_text_is_a_pattern_or_refused_as_one(pattern):
         ("[!]]", "a", True),
         ("[!a]", "/", False),
         ("[[]", "[", True),
+        ("[a&&b]", "&", True),
+        ("[+--]", ",", True),
+        ("[+--]", ".", False),
+        ("[a-]", "-", True),
+        ("[a-]", "b", False),
+        ("[a^]", "^", True),
         ("[\\]", "\\", True),
         ("a\nb", "a\nb", True),
         ("*", "a\nb", True),

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from isobox import _workdir
 from isobox._core.protected import ABSENT
@@ -16,6 +16,10 @@ from isobox.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+#: Bytes of a record, written at once: a path and every name there is.
+_RECORD: Final = 8192
 
 
 class StandIns:
@@ -150,8 +154,8 @@ def _read(lock: int) -> tuple[str, list[str]] | None:
 
 
 def _write(lock: int, where: str, names: list[str]) -> None:
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps([where, names]).encode(), 0)
+    # Others may read or write it at the same time: it is never seen half.
+    os.pwrite(lock, json.dumps([where, names]).encode().ljust(_RECORD), 0)
 
 
 def _records() -> str:
