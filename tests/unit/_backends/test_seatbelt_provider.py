@@ -165,7 +165,7 @@ async def test_root_is_refused(macos, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value"), [("memory", 1 << 30), ("cpus", 1), ("disk", 1 << 30)]
 )
-async def test_a_limit_that_nothing_keeps_is_refused(macos, name):
+async def test_a_limit_that_nothing_keeps_is_refused(macos, name, value):
     ws = SeatbeltWorkspace(limits=Limits(**{name: value}))
     with pytest.raises(InvalidArgumentError, match="seatbelt has no"):
         await ws.initialize()
