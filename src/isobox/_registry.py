@@ -46,7 +46,7 @@ def provider(name: str) -> Provider:
     module, _, attribute = place.partition(":")
     try:
         made: object = getattr(import_module(module), attribute)()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise BackendMissingError(_missing(name, error), backend=name) from error
     if not isinstance(made, Provider):
         raise BackendMissingError(
@@ -55,7 +55,7 @@ def provider(name: str) -> Provider:
     return made
 
 
-def _missing(name: str, error: ImportError) -> str:
+def _missing(name: str, error: ImportError | AttributeError) -> str:
     row = _ROWS.get(name)
     if row is None or row.extra is None:
         return f"backend {name!r} cannot be imported: {error}"

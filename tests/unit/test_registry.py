@@ -67,7 +67,6 @@ def test_one_that_is_no_provider_is_refused(third_party):
         _registry.provider("mine")
 
 
-@pytest.mark.xfail(reason="getattr's AttributeError is not translated", strict=True)
 def test_one_whose_name_is_not_there_is_refused(third_party):
     third_party("os:no_such_name")
     with pytest.raises(BackendMissingError):

@@ -131,9 +131,21 @@ class GuestProcess(Process):
         except (LimitError, InvalidArgumentError) as error:
             self._fail(error)
             return
-        self._end(end)
-        self._ended(self._counted(_facts(end)))
+        untold = self._tell(_facts(end))
+        if untold is None:
+            self._end(end)
+        elif not self._exit.done():
+            # An outcome that could not be recorded is not passed off as one.
+            self._exit.set_exception(untold)
         self._begin()
+
+    def _tell(self, facts: dict[str, object]) -> Exception | None:
+        """Say how it ended; returns what a record failed with."""
+        try:
+            self._ended(self._counted(facts))
+        except Exception as error:  # noqa: BLE001 - it is whoever keeps the record's
+            return error
+        return None
 
     def _with_captured(self, end: Exit, fields: Fields) -> Exit:
         reason = _complaint(self._op, fields)
@@ -202,7 +214,7 @@ class GuestProcess(Process):
         else:
             self._exit.set_exception(failure)
         self._begin()
-        self._ended(self._counted(facts))
+        self._tell(facts)
 
     def _late(self) -> None:
         self.stream.channel.fail(SandboxLostError("the guest does not end a command"))

@@ -31,11 +31,17 @@ from isobox._core.results import (
     SnapshotRef,
 )
 from isobox._core.sandbox import Sandbox
+from isobox._core.stack import CallerError
 from isobox._guest import agent
-from isobox.errors import InvalidArgumentError, ProtocolError, UnsupportedError
+from isobox.errors import (
+    InvalidArgumentError,
+    IsoboxError,
+    ProtocolError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 
     from isobox._channel.channel import Channel
     from isobox._channel.stream import Fields, Stream
@@ -501,11 +507,26 @@ async def _send(stream: Stream, body: ops.Body) -> None:
     if isinstance(body, bytes):
         await stream.send(agent.BODY, body)
     else:
-        async for piece in body:
+        async for piece in _of_caller(body):
             await stream.send(agent.BODY, piece)
             if stream.answered:
                 return
     stream.end(agent.BODY)
+
+
+async def _of_caller(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield what a caller's iterator does, and set its errors apart.
+
+    Raises:
+        CallerError: It raised what is not ours.
+    """
+    try:
+        async for piece in body:
+            yield piece
+    except IsoboxError:
+        raise
+    except Exception as error:
+        raise CallerError(error) from error
 
 
 async def _file(path: str) -> AsyncIterator[bytes]:

@@ -21,6 +21,17 @@ class Perform(Protocol):
     async def __call__(self, op: Op[R], /) -> R: ...
 
 
+class CallerError(Exception):
+    """What an iterator of the caller raised while its bytes were sent.
+
+    It says nothing about the sandbox, and leaves the stack as it was raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Layer(Protocol):
     """What an operation passes on its way to the sandbox."""
 

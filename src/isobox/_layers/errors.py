@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from isobox._core.facts import path_of
+from isobox._core.stack import CallerError
 from isobox.errors import IsoboxError, SandboxLostError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class Errors:
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         try:
             return await inner(op)
+        except CallerError as wrapped:
+            raise wrapped.error from wrapped.error.__cause__
         except IsoboxError as error:
             error.backend = error.backend or self._backend
             error.op = error.op or op.name

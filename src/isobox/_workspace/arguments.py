@@ -68,8 +68,8 @@ def count(name: str, value: int | None) -> int | None:
     if value is None:
         return None
     _require(name, value, (int,), "a whole number")
-    if value < 0:
-        raise InvalidArgumentError(f"{name}={value} is below 0")
+    if not 0 <= value < 1 << 63:
+        raise InvalidArgumentError(f"{name}={value} is not between 0 and 2**63")
     return value
 
 

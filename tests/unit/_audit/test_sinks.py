@@ -133,9 +133,6 @@ class Choosy:
 
 
 @pytest.mark.anyio
-@pytest.mark.xfail(
-    reason="a sink that raises on an outcome ends the whole channel", strict=True
-)
 async def test_a_sink_that_fails_at_an_outcome_ends_no_sandbox(tmp_path, monkeypatch):
     timeout = asyncio.timeout
     monkeypatch.setattr(asyncio, "timeout", lambda delay: timeout(min(delay, 0.2)))

@@ -165,9 +165,6 @@ async def test_what_the_policy_denies_is_not_moved(tmp_path, host):
     assert os.listdir(host) == ["f"]
 
 
-@pytest.mark.xfail(
-    reason="the Errors layer takes every OSError for the sandbox's", strict=True
-)
 async def test_an_error_of_the_one_who_writes_is_his(workspace, inside):
     """What a caller's own iterator raises says nothing about the sandbox."""
 
