@@ -876,7 +876,10 @@ class WorkspaceBase:
         return twin
 
     def _twin(self) -> Self:
-        raise NotImplementedError
+        """Return a workspace with the same options and a directory of its own."""
+        return type(self)(
+            policy=self._policy, env=self._env, limits=self._limits, labels=self._labels
+        )
 
     async def usage(self) -> Usage:
         """Say what the sandbox uses: memory, processor time, processes, disk."""

@@ -58,12 +58,6 @@ class LocalWorkspace(WorkspaceBase):
         )
         self._workdir = _host_path(workdir)
 
-    @override
-    def _twin(self) -> Self:
-        return type(self)(
-            policy=self._policy, env=self._env, limits=self._limits, labels=self._labels
-        )
-
 
 class BubblewrapWorkspace(WorkspaceBase):
     """Commands in namespaces of their own, without network, as no host user.
@@ -186,9 +180,7 @@ class BubblewrapWorkspace(WorkspaceBase):
 
     @override
     def _twin(self) -> Self:
-        twin = type(self)(
-            policy=self._policy, env=self._env, limits=self._limits, labels=self._labels
-        )
+        twin = super()._twin()
         # Its directory is a temporary one of its own: nothing to copy from.
         twin._options = replace(self._options, mode="live")
         return twin

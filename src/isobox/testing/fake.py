@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import anyio
 from typing_extensions import override
@@ -425,12 +425,6 @@ class MemoryWorkspace(WorkspaceBase):
     @override
     def _provider(self) -> Provider:
         return MemoryProvider(self.kind)
-
-    @override
-    def _twin(self) -> Self:
-        return type(self)(
-            policy=self._policy, env=self._env, limits=self._limits, labels=self._labels
-        )
 
 
 def _furnished() -> Tree:
