@@ -774,6 +774,28 @@ def _descendants(root: int) -> List[Tuple[int, str]]:
     return found
 
 
+def _strays(known: Set[int]) -> List[int]:
+    """Return our running descendants that are not below a process of `known`.
+
+    What lost its warden is a child of ours. All is told from one look at /proc: a
+    process that is born between two would seem to be below nobody.
+    """
+    table = _parents()
+    if not table:
+        return [pid for pid, _ in _own_children() if pid not in known]
+    children: Dict[int, List[int]] = {}
+    for pid, (parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found: List[int] = []
+    todo = [pid for pid in children.get(os.getpid(), ()) if pid not in known]
+    while todo:
+        pid = todo.pop()
+        todo.extend(children.get(pid, ()))
+        if table[pid][1] not in ("Z", "X"):
+            found.append(pid)
+    return found
+
+
 #: What is known of pids where no /proc tells: the newest, and up to where to look.
 _PIDS = {"newest": 0, "highest": 0, "limit": 1 << 22}
 
@@ -4709,16 +4731,12 @@ class Guest:
         self._end_strays(post, 0)
 
     def _end_strays(self, post: Post, rounds: int) -> None:
-        wardens = {each.pid for each in self._posts}
-        known = wardens | {job._pid for job in self._workers()}
-        below: Set[int] = set()
-        for warden in known:
-            below |= {pid for pid, _ in _descendants(warden)}
+        known = {each.pid for each in self._posts}
+        known |= {job._pid for job in self._workers()}
         try:
-            mine = [pid for pid, _ in _descendants(os.getpid())]
+            strays = _strays(known)
         except OSError:
-            mine, rounds = [-1], _OUTNUMBERED
-        strays = [pid for pid in mine if pid not in known and pid not in below]
+            strays, rounds = [-1], _OUTNUMBERED
         for pid in strays:
             if pid > 0:
                 _send_signal(pid, _signal.SIGKILL)
