@@ -1,6 +1,17 @@
 """Shared fixtures."""
 
+import signal
+
 import pytest
+
+
+def pytest_configure() -> None:
+    """Take signals as usual, also where a background job started the tests."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -989,11 +989,11 @@ def _start(
     )
 
 
-#: Signals that Python ignores and a command must not.
+#: Signals that Python or whoever started us may ignore, and a command must not.
 _ALTERED = [
-    getattr(_signal, name)
-    for name in ("SIGINT", "SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGCHLD")
-    if hasattr(_signal, name)
+    number
+    for number in range(1, 32)
+    if number not in (_signal.SIGKILL, _signal.SIGSTOP)
 ]
 
 

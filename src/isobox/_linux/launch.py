@@ -65,8 +65,6 @@ OPEN_TREE_CLONE = 0x1
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
 SIGKILL = 9
-SIGPIPE = 13
-SIGXFSZ = 25
 
 # Newer than 2018: the same number on every architecture.
 SYS_OPEN_TREE = 428
@@ -384,8 +382,9 @@ def die_with(parent: int) -> None:
 
 
 def execute(argv: list[bytes]) -> None:
-    # Python ignores these two, and what is ignored stays so in the workload.
-    for number in (SIGPIPE, SIGXFSZ):
+    # Python ignores some, whoever started us perhaps others, and what is ignored
+    # stays so in the workload.
+    for number in range(1, 32):
         libc.signal(number, None)
     with Step(f"execute {os.fsdecode(argv[0])}"):
         os.execve(argv[0], argv, {})  # noqa: S606 - no shell is the point

@@ -145,7 +145,25 @@ def _outcome_of_errno(error: OSError) -> tuple[str, str]:
 
 def run_all() -> dict[str, list[str]]:
     """Run every probe, each in a process of its own, one after the other."""
-    return {name: list(_run(one)) for name, one in CATALOGUE.items()}
+    try:
+        return {name: list(_run(one)) for name, one in CATALOGUE.items()}
+    finally:
+        _remove_traces()
+
+
+#: Names what a probe makes, so that it can be found if the probe had to be ended.
+_MARK = f".isobox-probe-{os.getpid()}-"
+
+
+def _remove_traces() -> None:
+    for place in {os.getcwd(), tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"}:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(place):
+                if name.startswith(_MARK):
+                    path = os.path.join(place, name)
+                    shutil.rmtree(path, ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
 
 
 def _run(one: Probe) -> tuple[str, str]:
@@ -241,14 +259,14 @@ def _made_directory(places: Sequence[str]) -> str:
     refusal: Exception = Absent("nowhere to try")
     for place in places:
         try:
-            return tempfile.mkdtemp(prefix=".isobox-probe-", dir=place)
+            return tempfile.mkdtemp(prefix=_MARK, dir=place)
         except OSError as error:
             refusal = error
     raise refusal
 
 
 def _creates_in(directory: str) -> str:
-    descriptor, path = tempfile.mkstemp(prefix=".isobox-probe-", dir=directory)
+    descriptor, path = tempfile.mkstemp(prefix=_MARK, dir=directory)
     os.close(descriptor)
     os.unlink(path)
     return f"made a file in {directory}"
