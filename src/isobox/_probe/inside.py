@@ -156,7 +156,8 @@ _MARK = f".isobox-probe-{os.getpid()}-"
 
 
 def _remove_traces() -> None:
-    for place in {os.getcwd(), tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"}:
+    places = {".", os.environ.get("TMPDIR", "."), "/tmp", "/var/tmp", "/dev/shm"}
+    for place in places:
         with contextlib.suppress(OSError):
             for name in os.listdir(place):
                 if name.startswith(_MARK):
