@@ -32,12 +32,14 @@ class Channel(asyncio.Protocol):
     Attributes:
         hello: What the guest said of itself.
         failure: Why the channel has ended, once it has.
+        backend: Name of the backend, for errors.
     """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.hello: Fields = {}
         self.failure: SandboxLostError | None = None
+        self.backend: str | None = None
         self.on_lost: Callable[[], None] | None = None
         self.on_accept: Callable[[Stream, Fields], None] | None = None
         self._parser = frames.Parser()
@@ -183,7 +185,7 @@ class Channel(asyncio.Protocol):
             SandboxLostError: The sandbox is gone.
         """
         if self.failure is not None:
-            raise _copy(self.failure)
+            raise self._why(self.failure)
 
     def fail(self, error: SandboxLostError) -> None:
         """End the channel; the first reason counts."""
@@ -200,7 +202,11 @@ class Channel(asyncio.Protocol):
         if self.on_lost is not None:
             self.on_lost()
         for stream in list(self._streams.values()):
-            stream.lost(_copy(self.failure))
+            stream.lost(self._why(self.failure))
+
+    def _why(self, failure: SandboxLostError) -> SandboxLostError:
+        # A fresh one: each raise of one object would grow its traceback.
+        return type(failure)(failure.message, backend=failure.backend or self.backend)
 
     async def aclose(self) -> None:
         """Hang up; the guest then ends with all that is below it."""
@@ -218,8 +224,3 @@ class Channel(asyncio.Protocol):
             self._pings += 1
             self.write(agent.PING, 0)
         self._pulse = self.loop.call_later(_QUIET / 2, self._beat)
-
-
-def _copy(error: SandboxLostError) -> SandboxLostError:
-    """Return a fresh error: each raise of one object would grow its traceback."""
-    return type(error)(error.message, backend=error.backend)

@@ -80,6 +80,7 @@ class ChannelSandbox(Sandbox):
         self.root = root
         self.capabilities = capabilities
         self.channel = channel
+        channel.backend = backend
         self._isolation = isolation
         self._snapshots = contextlib.ExitStack()
         self._store: str | None = None
