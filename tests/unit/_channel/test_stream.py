@@ -14,6 +14,7 @@ from isobox._channel.background import Background, collapsed
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal, Inbox, refusal
 from isobox._core import ops
+from isobox._core.stack import CallerError
 from isobox._guest import agent
 from isobox.errors import (
     ConflictError,
@@ -166,8 +167,9 @@ async def test_content_that_fails_cancels_the_operation():
             if said[0] == agent.CONTROL:
                 break
         await liar.say(agent.ERROR, stream, agent.encode({"code": "cancelled"}))
-        with pytest.raises(MineError):
+        with pytest.raises(CallerError) as failed:
             await asyncio.wait_for(task, 5)
+        assert isinstance(failed.value.error, MineError)
         assert sandbox.channel.failure is None
 
 
