@@ -28,14 +28,19 @@ async def interleaved(
     *,
     rounds: int,
     warmup: int = 0,
+    at_a_time: int = 1,
 ) -> dict[str, list[Sample]]:
-    """Call each contender in turn (A B A B ...) and return what each returned."""
+    """Call each contender in turn (A B A B ...) and return what each returned.
+
+    A turn has `at_a_time` calls: after a rival that starts processes, the first
+    call of whoever comes next pays for cold caches.
+    """
     samples: dict[str, list[Sample]] = {name: [] for name in contenders}
     for turn in range(warmup + rounds):
         for name, call in contenders.items():
-            sample = await call()
+            took = [await call() for _ in range(at_a_time)]
             if turn >= warmup:
-                samples[name].append(sample)
+                samples[name].extend(took)
     return samples
 
 

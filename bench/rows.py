@@ -54,8 +54,9 @@ async def exec_() -> list[Line]:
                         "bwrap": timed(lambda: bwrap.run(TRUE)),
                         "agentscope": timed(lambda: other.run(TRUE)),
                     },
-                    rounds=300,
-                    warmup=20,
+                    rounds=30,
+                    warmup=2,
+                    at_a_time=10,
                 )
             )
     work = 'run(["/bin/true"])'
@@ -77,8 +78,9 @@ async def files() -> list[Line]:
                         "isobox write": timed(lambda: ws.write("page", PAGE)),
                         "agentscope write": timed(lambda: other.write("page", PAGE)),
                     },
-                    rounds=200,
-                    warmup=10,
+                    rounds=20,
+                    warmup=1,
+                    at_a_time=10,
                 )
             )
             read = medians(
@@ -87,8 +89,9 @@ async def files() -> list[Line]:
                         "isobox read": timed(lambda: ws.read_bytes("page")),
                         "agentscope read": timed(lambda: other.read("page")),
                     },
-                    rounds=200,
-                    warmup=10,
+                    rounds=20,
+                    warmup=1,
+                    at_a_time=10,
                 )
             )
             same = await ws.read_bytes("page") == await other.read("page") == PAGE

@@ -17,10 +17,15 @@ VERSION: Final = 1
 #: Read wherever a directory is opened: version control (hooks, filters and
 #: pagers are programs), editors and agents.
 _EVERYWHERE = (
-    ".agents", ".claude", ".cline", ".codex", ".continue", ".cursor",
-    ".devcontainer", ".envrc", ".exrc", ".gemini", ".git", ".hg", ".idea",
-    ".kiro", ".mcp.json", ".nvim.lua", ".roo", ".vs", ".vscode", ".windsurf",
-    ".zed",
+    ".agents", ".claude", ".codex", ".cursor", ".devcontainer", ".envrc",
+    ".gemini", ".git", ".idea", ".mcp.json", ".vscode",
+)  # fmt: skip
+
+#: The same of tools that fewer people have: held where they exist, put aside when
+#: the sandbox ends where they do not. A stand-in for each costs every start.
+_RARER = (
+    ".cline", ".continue", ".exrc", ".hg", ".kiro", ".nvim.lua", ".roo", ".vs",
+    ".windsurf", ".zed",
 )  # fmt: skip
 
 #: Hooks and continuous integration, read in a repository's root.
@@ -42,9 +47,9 @@ _IF_PRESENT = (
 )  # fmt: skip
 
 #: Protected at any depth.
-ANYWHERE: Final = frozenset(_EVERYWHERE)
+ANYWHERE: Final = frozenset(_EVERYWHERE + _RARER)
 #: Protected in the workspace's root.
-IN_ROOT: Final = frozenset(_EVERYWHERE + _REPOSITORY + _IF_PRESENT)
+IN_ROOT: Final = frozenset(_EVERYWHERE + _RARER + _REPOSITORY + _IF_PRESENT)
 #: Of these in the root, the ones that must not even be created.
 ABSENT: Final = frozenset(_EVERYWHERE + _REPOSITORY)
 #: Nobody opens an editor or a repository in what tools generate.
