@@ -10,8 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from isobox._approval.question import Question
     from isobox._audit.sinks import AuditSink, JsonlSink, MemorySink
     from isobox._core.isolation import Barrier, Isolation
+    from isobox._core.network import Denial
     from isobox._core.results import (
         Captured,
         Change,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
         Usage,
     )
     from isobox._core.spec import Availability, Limits, Mount
+    from isobox._egress.secret import Secret, SigV4
+    from isobox._policy.network import Network, NetworkRule
     from isobox._policy.policy import Policy
     from isobox._workspace.base import WorkspaceBase
     from isobox._workspace.classes import (
@@ -41,6 +45,12 @@ if TYPE_CHECKING:
     from isobox.errors import IsoboxError
 
 _HOMES = {
+    "SigV4": "isobox._egress.secret",
+    "Secret": "isobox._egress.secret",
+    "Question": "isobox._approval.question",
+    "NetworkRule": "isobox._policy.network",
+    "Network": "isobox._policy.network",
+    "Denial": "isobox._core.network",
     "AuditSink": "isobox._audit.sinks",
     "Availability": "isobox._core.spec",
     "Barrier": "isobox._core.isolation",
@@ -84,6 +94,7 @@ __all__ = [
     "Change",
     "Changes",
     "DataBlock",
+    "Denial",
     "Edited",
     "Entry",
     "Exit",
@@ -97,11 +108,16 @@ __all__ = [
     "Matches",
     "MemorySink",
     "Mount",
+    "Network",
+    "NetworkRule",
     "Policy",
     "Process",
+    "Question",
     "RunResult",
     "SeatbeltWorkspace",
+    "Secret",
     "Shell",
+    "SigV4",
     "SnapshotRef",
     "TextBlock",
     "Tool",

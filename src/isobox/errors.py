@@ -9,6 +9,7 @@ IsoboxError
 ├── SandboxLostError            (ConnectionError)    the sandbox is gone
 │   └── ProtocolError                                the guest broke the protocol
 ├── PolicyDeniedError           (PermissionError)    the policy said no
+├── UnreachableError            (ConnectionError)    a host outside cannot be reached
 ├── LimitError                  (RuntimeError)       a limit of the workspace
 ├── TimedOutError               (TimeoutError)       a command ran out of time
 ├── CommandFailedError          (RuntimeError)       run(check=True), not zero
@@ -61,6 +62,7 @@ __all__ = [
     "SandboxLostError",
     "StorageError",
     "TimedOutError",
+    "UnreachableError",
     "UnsupportedError",
     "WorkspaceClosedError",
 ]
@@ -144,7 +146,30 @@ class ProtocolError(SandboxLostError):
 
 
 class PolicyDeniedError(IsoboxError, PermissionError):
-    """The policy refused the operation; nothing reached the sandbox."""
+    """The policy refused the operation; nothing reached the sandbox.
+
+    Attributes:
+        rule: The rule that decided.
+        reason: Why, in words for a person or a model.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str = "",
+        reason: str = "",
+        backend: str | None = None,
+        op: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, backend=backend, op=op, path=path)
+        self.rule = rule
+        self.reason = reason or message
+
+
+class UnreachableError(IsoboxError, ConnectionError):
+    """A host outside could not be reached, or did not prove who it is."""
 
 
 class LimitError(IsoboxError, RuntimeError):

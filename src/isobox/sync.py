@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from anyio import to_thread
 from anyio.from_thread import BlockingPortalProvider
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from isobox._workspace import classes
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     )
     from typing import Self
 
-    from isobox._audit.sinks import AuditSink
     from isobox._core import results
     from isobox._core.isolation import Isolation
     from isobox._core.ops import SearchMode, WindowSize
@@ -50,9 +49,9 @@ if TYPE_CHECKING:
         SnapshotRef,
         Usage,
     )
-    from isobox._core.spec import Limits, MinIsolation, Mode, Mount
-    from isobox._policy.policy import Policy
+    from isobox._core.spec import MinIsolation, Mode, Mount
     from isobox._workspace import base, forward, shell
+    from isobox._workspace.options import Options
     from isobox._workspace.tools import tool as tools
     from isobox._workspace.tools.result import Json, ToolResult
 
@@ -682,23 +681,12 @@ class LocalWorkspace(WorkspaceBase):
     def __init__(
         self,
         workdir: str | os.PathLike[str] | None = None,
-        *,
-        workspace_id: str | None = None,
-        policy: Policy | None = None,
-        audit: AuditSink | str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(
             classes.LocalWorkspace(
                 workdir,
-                workspace_id=workspace_id,
-                policy=policy,
-                audit=audit,
-                env=env,
-                limits=limits,
-                labels=labels,
+                **options,
             )
         )
 
@@ -720,12 +708,7 @@ class BubblewrapWorkspace(WorkspaceBase):
         strict: bool = False,
         debug: bool = False,
         min_isolation: MinIsolation = "full",
-        workspace_id: str | None = None,
-        policy: Policy | None = None,
-        audit: AuditSink | str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(
             classes.BubblewrapWorkspace(
@@ -737,12 +720,7 @@ class BubblewrapWorkspace(WorkspaceBase):
                 strict=strict,
                 debug=debug,
                 min_isolation=min_isolation,
-                workspace_id=workspace_id,
-                policy=policy,
-                audit=audit,
-                env=env,
-                limits=limits,
-                labels=labels,
+                **options,
             )
         )
 
@@ -772,12 +750,7 @@ class SeatbeltWorkspace(WorkspaceBase):
         mounts: Iterable[str] = (),
         protect: bool = True,
         unprotected: Iterable[str] = (),
-        workspace_id: str | None = None,
-        policy: Policy | None = None,
-        audit: AuditSink | str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(
             classes.SeatbeltWorkspace(
@@ -785,12 +758,7 @@ class SeatbeltWorkspace(WorkspaceBase):
                 mounts=mounts,
                 protect=protect,
                 unprotected=unprotected,
-                workspace_id=workspace_id,
-                policy=policy,
-                audit=audit,
-                env=env,
-                limits=limits,
-                labels=labels,
+                **options,
             )
         )
 

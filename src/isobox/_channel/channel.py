@@ -33,6 +33,8 @@ class Channel(asyncio.Protocol):
         hello: What the guest said of itself.
         failure: Why the channel has ended, once it has.
         backend: Name of the backend, for errors.
+        listeners: What takes a connection that the guest accepted, by the number
+            of the operation that listens.
     """
 
     def __init__(self) -> None:
@@ -41,7 +43,7 @@ class Channel(asyncio.Protocol):
         self.failure: SandboxLostError | None = None
         self.backend: str | None = None
         self.on_lost: Callable[[], None] | None = None
-        self.on_accept: Callable[[Stream, Fields], None] | None = None
+        self.listeners: dict[int, Callable[[Stream, Fields], None]] = {}
         self._parser = frames.Parser()
         self._streams: dict[int, Stream] = {}
         self._last = 0
@@ -141,12 +143,16 @@ class Channel(asyncio.Protocol):
         self._pings -= 1
 
     def _accepted(self, number: int, payload: bytes) -> None:
-        if self.on_accept is None or number in self._streams:
+        fields = frames.fields(payload)
+        listener = fields.get("listener")
+        # SAFETY: True is 1 to a dict, as 1.0 is; what cannot be a key would raise.
+        take = self.listeners.get(listener) if type(listener) is int else None
+        if take is None or number in self._streams:
             raise ProtocolError("the guest opened a stream unasked")
         if number < agent.ACCEPTED:
             raise ProtocolError("the guest opened a stream of the host's")
         stream = self._streams[number] = Stream(self, number)
-        self.on_accept(stream, frames.fields(payload))
+        take(stream, fields)
 
     # What is sent.
 

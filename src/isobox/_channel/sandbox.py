@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import anyio
 from typing_extensions import override
 
-from isobox._channel import unpack
+from isobox._channel import relay, unpack
+from isobox._channel.body import Dialled, opened, opening, settled
 from isobox._channel.process import GuestProcess, as_it_is
-from isobox._channel.refusals import error_for
 from isobox._channel.sparse import SparseWriter
-from isobox._channel.stream import GuestRefusal
+from isobox._channel.trap import Trap
 from isobox._core.file_types import globs_of
 from isobox._core.ops import Pull, Push
 from isobox._core.results import (
     PATH_ERRORS,
-    ByteStream,
-    Connection,
     Edited,
     Listing,
     Matches,
@@ -41,15 +39,25 @@ from isobox.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Callable
 
     from isobox._channel.channel import Channel
     from isobox._channel.stream import Fields, Stream
     from isobox._core import ops
     from isobox._core.capabilities import Capability
     from isobox._core.isolation import Isolation
+    from isobox._core.network import Capture, Outlet
     from isobox._core.patch import FileChange
-    from isobox._core.results import Entry, Exit, Page, Patched, Process
+    from isobox._core.results import (
+        ByteStream,
+        Connection,
+        Entry,
+        Exit,
+        Listener,
+        Page,
+        Patched,
+        Process,
+    )
 
 #: The longest script that is sent in one frame.
 _LONGEST_SCRIPT = 8 << 20
@@ -75,6 +83,7 @@ class ChannelSandbox(Sandbox):
         root: str,
         capabilities: frozenset[Capability],
         isolation: Isolation,
+        caught: Capture | None = None,
     ) -> None:
         self.backend = backend
         self.root = root
@@ -84,6 +93,8 @@ class ChannelSandbox(Sandbox):
         self._isolation = isolation
         self._snapshots = contextlib.ExitStack()
         self._store: str | None = None
+        self._caught = caught
+        self._trap: Trap | None = None
         self._closed = False
 
     # Commands.
@@ -147,7 +158,7 @@ class ChannelSandbox(Sandbox):
         stream = self.channel.open(
             "read", path=_bytes(op.path), offset=op.offset, length=op.length
         )
-        return await _opened(stream, op="read", path=op.path, most=op.length)
+        return await opened(stream, op="read", path=op.path, most=op.length)
 
     @override
     async def read_lines(self, op: ops.ReadLines, /) -> Page:
@@ -159,7 +170,7 @@ class ChannelSandbox(Sandbox):
             width=op.width,
         )
         stream.inbox(agent.BODY)
-        async with _settled(stream, op="read_lines", path=op.path):
+        async with settled(stream, op="read_lines", path=op.path):
             data = await self._gathered(stream)
             fields = await stream.answer()
             return unpack.page(fields, data, _entry(fields, op.path), most=op.count)
@@ -176,7 +187,7 @@ class ChannelSandbox(Sandbox):
             if_match=op.if_match,
             parents=op.parents,
         )
-        async with _settled(stream, op="write", path=op.path):
+        async with settled(stream, op="write", path=op.path):
             if not small:
                 await _send(stream, op.body)
             return _entry(await stream.answer(), op.path)
@@ -192,7 +203,7 @@ class ChannelSandbox(Sandbox):
             if_match=op.if_match,
         )
         stream.inbox(agent.BODY)
-        async with _settled(stream, op="edit", path=op.path):
+        async with settled(stream, op="edit", path=op.path):
             fields = await stream.answer()
             count = fields.get("count")
             if not isinstance(count, int):
@@ -206,7 +217,7 @@ class ChannelSandbox(Sandbox):
         stream = self.channel.open("patch", changes=changes)
         stream.inbox(agent.BODY)
         path = op.changes[0].path if op.changes else self.root
-        async with _settled(stream, op="patch", path=path):
+        async with settled(stream, op="patch", path=path):
             return unpack.patched(await stream.answer(), op.changes)
 
     @override
@@ -226,7 +237,7 @@ class ChannelSandbox(Sandbox):
         )
         entries: list[Entry] = []
         stream.inbox(agent.BODY)
-        async with _settled(stream, op="scan", path=op.path):
+        async with settled(stream, op="scan", path=op.path):
             while piece := await stream.receive(agent.BODY):
                 entries.extend(unpack.entries(piece, op.path))
                 # SAFETY: the limit bounds what a lying guest can make us keep.
@@ -265,7 +276,7 @@ class ChannelSandbox(Sandbox):
             timeout=float(op.timeout),
         )
         stream.inbox(agent.BODY)
-        async with _settled(stream, op="search", path=op.path):
+        async with settled(stream, op="search", path=op.path):
             data = await self._gathered(stream)
             fields = await stream.answer()
             late = fields.get("late") is True
@@ -301,13 +312,13 @@ class ChannelSandbox(Sandbox):
             "remove", path=_bytes(op.path), recursive=op.recursive
         )
         stream.inbox(agent.BODY)
-        async with _settled(stream, op="remove", path=op.path):
+        async with settled(stream, op="remove", path=op.path):
             await stream.answer()
 
     @override
     async def pull(self, op: ops.Pull, /) -> ByteStream:
         stream = self.channel.open("pull", path=_bytes(op.path))
-        return await _opened(stream, op="pull", path=op.path)
+        return await opened(stream, op="pull", path=op.path)
 
     @override
     async def push(self, op: ops.Push, /) -> int:
@@ -316,7 +327,7 @@ class ChannelSandbox(Sandbox):
     async def _push(self, op: ops.Push, *, clear: bool) -> int:
         stream = self.channel.open("push", path=_bytes(op.path), clear=clear)
         stream.inbox(agent.BODY)
-        async with _settled(stream, op="push", path=op.path):
+        async with settled(stream, op="push", path=op.path):
             await _send(stream, op.body)
             fields = await stream.answer()
         count = fields.get("count")
@@ -334,10 +345,43 @@ class ChannelSandbox(Sandbox):
         stream.on_event = lambda _: connected.set()
         stream.on_answer(lambda _, __: connected.set())
         where = f"{op.host}:{op.port}"
-        async with _opening(stream, op="dial", path=where):
+        async with opening(stream, op="dial", path=where):
             await connected.wait()
             stream.raise_failure()
-        return _Dialled(stream, op="dial", path=where)
+        return Dialled(stream, op="dial", path=where)
+
+    @override
+    async def listen(self, op: ops.Listen, /) -> Listener:
+        if "listen" not in self.capabilities:
+            return await super().listen(op)
+        return await relay.listen(self.channel, port=op.port)
+
+    @override
+    async def capture(self, outlet: Outlet, /) -> str:
+        if "capture" not in self.capabilities or self._caught is None:
+            return await super().capture(outlet)
+        self.channel.check()
+        if self._trap is not None:
+            raise InvalidArgumentError("this sandbox is led to an outlet already")
+        self._trap = Trap(outlet)
+        try:
+            network = await self._lead(self._trap, self._caught)
+            self.channel.check()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._untrap()
+            raise
+        return network
+
+    async def _lead(self, trap: Trap, capture: Capture) -> str:
+        """Lead what `capture` names to `trap`; returns the network that is caught."""
+        await trap.open()
+        return await relay.lead(self.channel, trap, capture)
+
+    async def _untrap(self) -> None:
+        trap, self._trap = self._trap, None
+        if trap is not None:
+            await trap.aclose()
 
     # State.
 
@@ -390,6 +434,7 @@ class ChannelSandbox(Sandbox):
         with anyio.CancelScope(shield=True):
             try:
                 await self.channel.aclose()
+                await self._untrap()
             finally:
                 self._snapshots.close()
                 await self._release()
@@ -409,99 +454,6 @@ class ChannelSandbox(Sandbox):
 
 #: Bytes of matches: lines are clipped in the guest and counted by the limit.
 _LARGEST_FOUND = 64 << 20
-
-
-@contextlib.asynccontextmanager
-async def _settled(stream: Stream, *, op: str, path: str) -> AsyncGenerator[None]:
-    """Translate refusals; on the way out nothing of the operation goes on."""
-    try:
-        yield
-    except GuestRefusal as refusal:
-        raise error_for(refusal, op=op, path=path) from None
-    except ProtocolError as error:
-        stream.channel.fail(error)
-        raise
-    finally:
-        if not stream.answered:
-            with anyio.CancelScope(shield=True):
-                await stream.cancel()
-
-
-@contextlib.asynccontextmanager
-async def _opening(stream: Stream, *, op: str, path: str) -> AsyncGenerator[None]:
-    """Translate refusals; what does not open does not go on."""
-    try:
-        yield
-    except GuestRefusal as refusal:
-        raise error_for(refusal, op=op, path=path) from None
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await stream.cancel()
-        raise
-
-
-async def _opened(
-    stream: Stream, *, op: str, path: str, most: int | None = None
-) -> ByteStream:
-    box = stream.inbox(agent.BODY)
-    async with _opening(stream, op=op, path=path):
-        await box.wait()
-        if not box:
-            stream.raise_failure()
-    return _Body(stream, op=op, path=path, most=most)
-
-
-class _Body(ByteStream):
-    def __init__(
-        self, stream: Stream, *, op: str, path: str, most: int | None = None
-    ) -> None:
-        super().__init__()
-        self._stream = stream
-        self._op = op
-        self._path = path
-        self._most = most
-        self._count = 0
-
-    @override
-    async def receive(self) -> bytes:
-        piece = await self._stream.receive(agent.BODY)
-        self._count += len(piece)
-        if self._most is not None and self._count > self._most:
-            error = ProtocolError("the guest sent more than was asked")
-            self._stream.channel.fail(error)
-            raise error
-        if not piece:
-            self._ended({"bytes": self._count})
-            await self._conclude()
-        return piece
-
-    async def _conclude(self) -> None:
-        # A read that broke off must never look like the end of the file.
-        try:
-            await self._stream.answer()
-        except GuestRefusal as refusal:
-            raise error_for(refusal, op=self._op, path=self._path) from None
-
-    @override
-    async def aclose(self) -> None:
-        self._ended({"bytes": self._count})
-        if not self._stream.answered:
-            with anyio.CancelScope(shield=True):
-                await self._stream.cancel()
-
-
-class _Dialled(_Body, Connection):
-    @override
-    async def _conclude(self) -> None:
-        """The other side may have more to receive."""
-
-    @override
-    async def send(self, data: bytes) -> None:
-        await self._stream.send(agent.BODY, data)
-
-    @override
-    async def send_eof(self) -> None:
-        self._stream.end(agent.BODY)
 
 
 async def _send(stream: Stream, body: ops.Body) -> None:

@@ -13,6 +13,8 @@ Capability = Literal[
     "kill_tree",  # every descendant of a command dies with it
     "isolated",  # commands cannot reach the host's files and processes
     "no_network",  # commands have no route out
+    "listen",  # ports inside that reach the host
+    "capture",  # traffic led to the host's filter
     "persistent",  # files outlive the sandbox
     "user",  # commands as another user
 ]
@@ -27,6 +29,8 @@ CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "kill_tree",
         "isolated",
         "no_network",
+        "listen",
+        "capture",
         "persistent",
         "user",
     )

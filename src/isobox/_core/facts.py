@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, assert_never
 from isobox._core.ops import (
     AnyOp,
     Apply,
+    Connect,
     Dial,
     Diff,
     Discard,
     Edit,
+    Listen,
     Op,
     Patch,
     Pull,
@@ -91,6 +93,16 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
             return {"path": op.path, "size": _size(op.body)}
         case Dial():
             return {"host": op.host, "port": op.port}
+        case Listen():
+            return {"port": op.port}
+        case Connect():
+            return {
+                "host": op.host,
+                "port": op.port,
+                "via": op.via,
+                "method": op.method,
+                "target": None if op.target is None else _short(op.target),
+            }
         case Snapshot():
             return {}
         case Restore():

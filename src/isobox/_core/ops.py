@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
@@ -15,8 +15,10 @@ from isobox._core.results import (
     Connection,
     Edited,
     Entry,
+    Listener,
     Listing,
     Matches,
+    Ongoing,
     Page,
     Patched,
     Process,
@@ -389,6 +391,56 @@ class Dial(Op[Connection]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listen(Op[Listener]):
+    """Open a port of the loopback inside; who connects there reaches the host.
+
+    Attributes:
+        port: Its number; 0 lets the sandbox choose one.
+    """
+
+    name: ClassVar[str] = "listen"
+
+    port: int = 0
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Listener:
+        return await sandbox.listen(self)
+
+
+#: How a connection came to the filter: to its HTTP proxy (`http` for a request,
+#: `connect` for a tunnel), to its SOCKS5 proxy, caught on its way (`direct`), as
+#: a question for a name (`dns`), or through `expose_host_port` (`exposed`).
+Via = Literal["http", "connect", "socks5", "direct", "dns", "exposed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect(Op[Ongoing]):
+    """Connect from inside to somewhere outside, through the host's filter.
+
+    Attributes:
+        host: A name in lower case without a final dot, or an IP address.
+        port: The port there.
+        via: How it came to the filter.
+        method: The request's method, where the filter sees requests.
+        target: The request's path and query, likewise.
+        reach: What makes the connection, once it is allowed.
+    """
+
+    name: ClassVar[str] = "connect"
+
+    host: str
+    port: int
+    via: Via
+    method: str | None = None
+    target: str | None = None
+    reach: Callable[[Connect], Awaitable[Ongoing]] = field(compare=False, repr=False)
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Ongoing:
+        return await self.reach(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Op[SnapshotRef]):
     """Save the workspace's files, outside the sandbox's reach."""
 
@@ -467,6 +519,8 @@ AnyOp = (
     | Pull
     | Push
     | Dial
+    | Listen
+    | Connect
     | Snapshot
     | Restore
     | Diff
@@ -489,6 +543,8 @@ OPS: tuple[type[Op[object]], ...] = (
     Pull,
     Push,
     Dial,
+    Listen,
+    Connect,
     Snapshot,
     Restore,
     Diff,

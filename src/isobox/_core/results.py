@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from typing import Self
 
+    from isobox._core.network import Denial
+
 Kind = Literal["file", "directory", "symlink", "fifo", "socket", "device"]
 
 #: What the kernel calls a name of the file system, decoded so that any byte
@@ -113,6 +115,8 @@ class RunResult:
         background: Processes that it left are still running.
         duration: Seconds from start to end.
         spool: Path inside the workspace of the full output, if asked for.
+        denials: Connections from the workspace that the network filter refused
+            meanwhile.
     """
 
     exit_code: int
@@ -126,6 +130,7 @@ class RunResult:
     background: bool = False
     duration: float = 0.0
     spool: str | None = None
+    denials: tuple[Denial, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -383,7 +388,7 @@ class ByteStream(Ongoing, ABC):
 
 
 class Connection(ByteStream):
-    """A TCP connection to a port inside the sandbox."""
+    """A TCP connection of which one end is inside the sandbox."""
 
     @abstractmethod
     async def send(self, data: bytes) -> None:
@@ -392,6 +397,38 @@ class Connection(ByteStream):
     @abstractmethod
     async def send_eof(self) -> None:
         """Tell the other side that nothing more will be sent."""
+
+    async def abort(self) -> None:
+        """Close it so that the other side sees that it was broken off."""
+        await self.aclose()
+
+
+class Listener(Ongoing, ABC):
+    """A port of the loopback inside.
+
+    Attributes:
+        port: Its number.
+    """
+
+    port: int
+
+    @abstractmethod
+    async def accept(self) -> Connection:
+        """Return the next connection that is made to it.
+
+        Raises:
+            SandboxLostError: The sandbox is gone.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the port; connections that were accepted go on."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 class Process(Ongoing, ABC):

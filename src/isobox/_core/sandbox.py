@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from isobox._core import ops
     from isobox._core.capabilities import Capability
     from isobox._core.isolation import Isolation
+    from isobox._core.network import Outlet
     from isobox._core.results import (
         ByteStream,
         Changes,
         Connection,
         Edited,
         Entry,
+        Listener,
         Listing,
         Matches,
         Page,
@@ -191,6 +193,34 @@ class Sandbox(ABC):
         Raises:
             PathMissingError: Nothing listens there.
         """
+
+    async def listen(self, op: ops.Listen, /) -> Listener:
+        """Open a port of the loopback inside.
+
+        Raises:
+            UnsupportedError: The backend has no such way out.
+            StorageError: The port is taken, or may not be had.
+        """
+        raise UnsupportedError(f"{self.backend} leads no port to the host", op=op.name)
+
+    async def capture(self, outlet: Outlet, /) -> str:
+        """Lead the traffic that the spec's `capture` names to `outlet`.
+
+        It holds until the sandbox closes. Nothing else leaves.
+
+        Returns:
+            The IPv4 network, such as `198.18.0.0/15`, of which every address is
+            caught: names are given addresses of it.
+
+        Raises:
+            UnsupportedError: The backend cannot.
+            BackendUnavailableError: This machine cannot.
+        """
+        del outlet
+        raise UnsupportedError(
+            f"{self.backend} cannot filter the network; leave `network` out, or "
+            "choose a backend that can, such as bubblewrap"
+        )
 
     @abstractmethod
     async def snapshot(self, op: ops.Snapshot, /) -> SnapshotRef:

@@ -6,6 +6,7 @@ from collections.abc import Mapping  # noqa: TC003 - read by dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
 
+from isobox._core.network import Capture  # noqa: TC001 - read by dataclasses
 from isobox.errors import InvalidArgumentError
 
 MiB = 1024 * 1024
@@ -100,6 +101,19 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A read-only file that a sandbox sees, whatever the host has there.
+
+    Attributes:
+        path: Absolute path inside.
+        data: Its content.
+    """
+
+    path: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """What a provider is asked to make.
 
@@ -118,6 +132,9 @@ class SandboxSpec:
         debug: Let processes trace one another, as debuggers need.
         min_isolation: Refuse to start with less.
         labels: Free text that travels with the sandbox.
+        files: Read-only files that it sees, such as /etc/resolv.conf.
+        capture: What of its network traffic is led to `Sandbox.capture`; None
+            is no network at all. A provider that cannot do so refuses.
     """
 
     id: str
@@ -132,6 +149,8 @@ class SandboxSpec:
     debug: bool = False
     min_isolation: MinIsolation = "full"
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: tuple[File, ...] = ()
+    capture: Capture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,12 @@ PIECE = 1 << 17
 LARGEST = 1 << 24
 #: Streams with this bit are opened by the guest, for accepted connections.
 ACCEPTED = 1 << 31
+#: The window of these: there may be many, which nobody asked for one by one.
+ACCEPTED_WINDOW = 1 << 18
+#: Connections to a port that may be accepted before the host grants more.
+WAITING = 8
+#: The longest datagram that is carried.
+LONGEST_DATAGRAM = 4096
 
 STDIN, STDOUT, STDERR, REPORT = range(4)
 BODY = 0
@@ -2250,7 +2256,8 @@ class Survey:
         if not piece:
             return
         self.newlines += piece.count(newline)
-        self._crlf += piece.count(crlf)
+        if cr in piece:
+            self._crlf += piece.count(crlf)
         if self._last == cr and piece[:1] == newline:
             self._crlf += 1
         self._last = piece[-1:]
@@ -2334,28 +2341,31 @@ def read_lines(fields: Dict[str, Any]) -> Any:
         survey = Survey()
         content: Optional[bytes] = yield from _surveyed(fd, found.st_size, survey)
         media = media_type_of(survey.head, bool(survey.encoding) or not survey.size)
-        lines: List[str] = []
+        shown, count = b"", 0
         clipped: List[int] = []
         first = first_line(fields["start"], survey.total)
-        if media.startswith("text/") and survey.size:
+        text = media.startswith("text/")
+        if text and content and not first and _plain(content, survey, fields):
+            count = survey.total
+            shown = content[:-1] if survey.final_newline else content
+        elif text and survey.size:
             page = Page(survey, first, fields["count"], fields["width"])
             yield from fill(page, fd, content)
-            lines, clipped = page.lines, page.clipped
+            count, clipped = len(page.lines), page.clipped
+            shown = "\n".join(page.lines).encode("utf-8", "replace")
     finally:
         os.close(fd)
     image = media.startswith("image/") and content is not None
-    shown = "\n".join(lines).encode("utf-8", "replace")
     if image and content is not None:
         shown = content
     for at in range(0, len(shown), PIECE):
         yield shown[at : at + PIECE]
     entry = pack_entry(fields["path"], found, b"", survey.digest.digest())
-    text = media.startswith("text/")
     return {
         "entry": entry,
         "first": first + 1,
         "total": survey.total if text else 0,
-        "count": len(lines),
+        "count": count,
         "clipped": clipped,
         "encoding": (survey.encoding if survey.size else "utf-8") if text else "",
         "newline": survey.newline if text else "",
@@ -2363,6 +2373,25 @@ def read_lines(fields: Dict[str, Any]) -> Any:
         "media_type": media,
         "image": image,
     }
+
+
+def _plain(content: bytes, survey: Survey, fields: Dict[str, Any]) -> bool:
+    """Whether all of a file can be shown as it stands: the usual case."""
+    if (
+        survey.encoding != "utf-8"
+        or survey.newline not in ("", "\n")
+        or survey.total > fields["count"]
+        or survey.size > _LARGEST_PAGE
+        or b"\r" in content
+    ):
+        return False
+    # From the begin of a line, the last end within reach is that of another.
+    at, width = 0, fields["width"]
+    while len(content) - at > width:
+        at = content.rfind(b"\n", at, at + width + 1) + 1
+        if not at:
+            return False
+    return True
 
 
 def first_line(start: int, total: int) -> int:
@@ -2903,6 +2932,7 @@ def difference(before: str, after: str, replaced: int) -> Tuple[str, int]:
     """Return the hunks of a unified diff, and the first line that changed."""
     if before == after or max(len(before), len(after)) > _LARGEST_COMPARED:
         return "", _first_change(before, after)
+    above, before, after = _near_change(before, after)
     old, new = before.split("\n"), after.split("\n")
     top = 0
     while top < min(len(old), len(new)) and old[top] == new[top]:
@@ -2914,27 +2944,68 @@ def difference(before: str, after: str, replaced: int) -> Tuple[str, int]:
     changes = list(_changes(old, new, span, replaced))
     out: List[str] = []
     room = _LARGEST_DIFF
-    for line in _hunks(old, new, changes):
+    for line in _hunks(old, new, changes, above):
         room -= len(line) + 1
         if room < 0:
             out.append("[... the rest of the difference is left out ...]\n")
             break
         out.append(line)
-    return "".join(out), top + 1
+    return "".join(out), above + top + 1
+
+
+def _near_change(before: str, after: str) -> Tuple[int, str, str]:
+    """Cut off what two texts begin and end with alike, but for a few lines.
+
+    Returns how many lines were cut off at the begin, and both texts.
+    """
+    same = _alike_at_begin(before, after)
+    start = same
+    for _ in range(4):  # the begin of the line, and three lines of context
+        start = before.rfind("\n", 0, start)
+        if start < 0:
+            break
+    start += 1
+    most = min(len(before), len(after)) - same
+    end = len(before) - _alike_at_end(before, after, most)
+    for _ in range(5):  # one more than the context, which is no last line then
+        end = before.find("\n", end) + 1
+        if not end:
+            end = len(before)
+            break
+    longer = len(after) - len(before)
+    return before.count("\n", 0, start), before[start:end], after[start : end + longer]
+
+
+def _alike_at_begin(before: str, after: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    # Bisect: comparing character by character would take seconds.
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if after.startswith(before[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _alike_at_end(before: str, after: str, most: int) -> int:
+    """Return how many characters two texts end with alike, up to a number."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        piece = before[len(before) - middle : len(before) - low]
+        if after.endswith(piece, 0, len(after) - low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _first_change(before: str, after: str) -> int:
     if before == after:
         return 0
-    # Bisect: comparing character by character would take seconds.
-    low, high = 0, min(len(before), len(after))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if before[low:middle] == after[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return before.count("\n", 0, low) + 1
+    return before.count("\n", 0, _alike_at_begin(before, after)) + 1
 
 
 def _changes(
@@ -2960,9 +3031,15 @@ def _changes(
 
 
 def _hunks(
-    old: List[str], new: List[str], changes: List[Tuple[int, int, int, int]]
+    old: List[str],
+    new: List[str],
+    changes: List[Tuple[int, int, int, int]],
+    above: int,
 ) -> Iterator[str]:
-    """Yield the lines of a unified diff with three lines of context."""
+    """Yield the lines of a unified diff with three lines of context.
+
+    So many lines of the texts stand above those that are given.
+    """
     groups: List[List[Tuple[int, int, int, int]]] = []
     for change in changes:
         if groups and change[0] - groups[-1][-1][1] <= 6:
@@ -2977,8 +3054,8 @@ def _hunks(
         shift = group[0][2] - group[0][0]
         new_last = min(new_count, group[-1][3] + last - group[-1][1])
         yield "@@ -%s +%s @@\n" % (
-            _extent(first, last),
-            _extent(first + shift, max(new_last, first + shift)),
+            _extent(first, last, above),
+            _extent(first + shift, max(new_last, first + shift), above),
         )
         at = first
         for a, b, c, d in group:
@@ -2989,9 +3066,9 @@ def _hunks(
         yield from _signed(" ", old, at, last)
 
 
-def _extent(first: int, last: int) -> str:
+def _extent(first: int, last: int, above: int) -> str:
     count = max(0, last - first)
-    return "%d,%d" % (first + 1 if count else first, count)
+    return "%d,%d" % (above + first + (1 if count else 0), count)
 
 
 def _signed(sign: str, lines: List[str], first: int, last: int) -> Iterator[str]:
@@ -4474,6 +4551,8 @@ def _unpack_file(source: Any, member: Any, target: str) -> None:
 
 # -- the network inside --------------------------------------------------------------
 
+_AT_ONCE = struct.pack("ii", 1, 0)
+
 
 class Dialled(Job):
     """A TCP connection, carried over the channel."""
@@ -4499,14 +4578,18 @@ class Dialled(Job):
         self.guest.loop.forget(self._sock.fileno())
         if number:
             self.fail(OSError(number, os.strerror(number)))
-            return
-        self.carry()
-        self.answer(EVENT, encode({"event": "connected"}))
+        elif self.carry():
+            self.answer(EVENT, encode({"event": "connected"}))
 
-    def carry(self) -> None:
-        """Begin to carry bytes both ways."""
-        self._source = Source(self, os.dup(self._sock.fileno()), BODY)
-        self._sink = Outward(self, os.dup(self._sock.fileno()), BODY)
+    def carry(self) -> bool:
+        """Begin to carry bytes both ways; returns whether that can be."""
+        try:
+            self._sink = Outward(self, os.dup(self._sock.fileno()), BODY)
+            self._source = Source(self, os.dup(self._sock.fileno()), BODY)
+        except OSError as error:  # no descriptor left
+            self.fail(error)
+            return False
+        return True
 
     def on_data(self, channel: int, data: memoryview) -> None:
         if self._sink is not None:
@@ -4527,6 +4610,11 @@ class Dialled(Job):
         if self._source is not None and self._sink is not None:
             if not self._source.open and not self._sink.open:
                 self.finish()
+
+    def on_control(self, fields: Dict[str, Any]) -> None:
+        if fields.get("do") == "abort":
+            self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _AT_ONCE)
+        Job.on_control(self, fields)
 
     def cancel(self) -> None:
         self.finish()
@@ -4553,34 +4641,44 @@ class Outward(Sink):
         Sink.close(self)
 
 
-class Listening(Job):
-    """A TCP port inside; each connection becomes a stream to the host."""
+class Bound(Job):
+    """A port inside, bound for the host."""
+
+    kind: int = _socket.SOCK_STREAM
 
     def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
         Job.__init__(self, guest, stream)
-        self._sock = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        self._sock = _socket.socket(_socket.AF_INET, self.kind)
         try:
-            self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-            self._sock.bind(("127.0.0.1", fields["port"]))
-            self._sock.listen(64)
-        except OSError:
+            self._bind((fields.get("host", "127.0.0.1"), fields["port"]))
+        except BaseException:
             self._sock.close()
             raise
         self._sock.setblocking(False)
-        guest.loop.watch(self._sock.fileno(), _IN, self._accept)
+        self._watch()
         port = self._sock.getsockname()[1]
         guest.wire.send(EVENT, stream, encode({"event": "listening", "port": port}))
 
-    def _accept(self, _events: int) -> None:
-        try:
-            fd, _ = self._sock._accept()  # type: ignore[attr-defined]
-        except OSError:
-            return
-        sock = _socket.socket(fileno=fd)
-        stream = self.guest.next_accepted()
-        job = Dialled(self.guest, stream, sock)
-        self.guest.wire.send(ACCEPT, stream, encode({"listener": self.stream}))
-        job.carry()
+    def _bind(self, address: Tuple[str, int]) -> None:
+        self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        self._sock.bind(address)
+        self._sock.listen(1024)
+
+    def _watch(self) -> None:
+        """Look for what arrives, as far as the host has room for it."""
+        if self.guest.streams.get(self.stream) is self:
+            mask = _IN if self._has_room() else 0
+            self.guest.loop.watch(self._sock.fileno(), mask, self._arrived)
+
+    def _has_room(self) -> bool:
+        raise NotImplementedError
+
+    def _arrived(self, _events: int) -> None:
+        raise NotImplementedError
+
+    def on_credit(self, channel: int, amount: int) -> None:
+        Job.on_credit(self, channel, amount)
+        self._watch()
 
     def cancel(self) -> None:
         self.finish()
@@ -4588,6 +4686,99 @@ class Listening(Job):
     def released(self) -> None:
         self.guest.loop.forget(self._sock.fileno())
         self._sock.close()
+
+
+class Listening(Bound):
+    """A TCP port inside; each connection becomes a stream to the host.
+
+    What the host grants are connections, not bytes.
+    """
+
+    def window(self, channel: int) -> int:
+        return self.credit.get(channel, WAITING)
+
+    def _has_room(self) -> bool:
+        return self.window(BODY) > 0
+
+    def _arrived(self, _events: int) -> None:
+        try:
+            fd, _ = self._sock._accept()  # type: ignore[attr-defined]
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self.guest.loop.watch(self._sock.fileno(), 0, self._arrived)
+                self.guest.loop.later(0.1, self._watch)
+            return
+        sock = _socket.socket(fileno=fd)
+        address, port = sock.getsockname()
+        self.credit[BODY] = self.window(BODY) - 1
+        stream = self.guest.next_accepted()
+        job = Dialled(self.guest, stream, sock)
+        job.credit[BODY] = ACCEPTED_WINDOW
+        fields = {"listener": self.stream, "address": address, "port": port}
+        self.guest.wire.send(ACCEPT, stream, encode(fields))
+        job.carry()
+        self._watch()
+
+
+class Datagrams(Bound):
+    """A UDP port inside; what arrives goes to the host, and answers go back.
+
+    Either way a message is the sender's number, its length, and its bytes.
+    """
+
+    kind = _socket.SOCK_DGRAM
+    _HEADER = struct.Struct(">HH")
+    _ROOM = LONGEST_DATAGRAM + _HEADER.size
+    #: Senders that may wait for an answer.
+    _MOST = 1024
+
+    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
+        self._senders: Dict[int, Any] = {}
+        self._number = 0
+        self._held = bytearray()
+        Bound.__init__(self, guest, stream, fields)
+
+    def _bind(self, address: Tuple[str, int]) -> None:
+        self._sock.bind(address)
+
+    def _has_room(self) -> bool:
+        if self.guest.wire.full:
+            self.guest.wire.on_relief.append(self._watch)
+            return False
+        return self.window(BODY) >= self._ROOM
+
+    def _arrived(self, _events: int) -> None:
+        try:
+            data, sender = self._sock.recvfrom(LONGEST_DATAGRAM + 1)
+        except OSError:
+            return
+        if len(data) > LONGEST_DATAGRAM:
+            return
+        self._number = (self._number + 1) % 65536
+        self._senders[self._number] = sender
+        if len(self._senders) > self._MOST:
+            del self._senders[next(iter(self._senders))]
+        self.send(BODY, self._HEADER.pack(self._number, len(data)) + data)
+        self._watch()
+
+    def on_data(self, channel: int, data: memoryview) -> None:
+        self._held += data
+        while len(self._held) >= self._HEADER.size:
+            number, size = self._HEADER.unpack_from(self._held)
+            end = self._HEADER.size + size
+            if len(self._held) < end:
+                break
+            self._return(number, bytes(self._held[self._HEADER.size : end]))
+            del self._held[:end]
+        self.grant(channel, len(data))
+
+    def _return(self, number: int, answer: bytes) -> None:
+        sender = self._senders.pop(number, None)
+        if sender is not None:
+            try:
+                self._sock.sendto(answer, sender)
+            except OSError:
+                pass  # a datagram may be lost
 
 
 # -- the guest -----------------------------------------------------------------------
@@ -5006,6 +5197,7 @@ _OPERATIONS: Dict[str, Any] = {
     ),
     "dial": _dial,
     "listen": Listening,
+    "datagrams": Datagrams,
 }
 
 

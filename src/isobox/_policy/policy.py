@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from isobox._core.ops import Connect
+from isobox._policy.decision import Decision
+from isobox._policy.network import NONE, Network
 
 if TYPE_CHECKING:
     from isobox._core.ops import Op
 
-Verdict = Literal["allow", "deny"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a policy says of one operation.
-
-    Attributes:
-        verdict: Whether it may happen.
-        rule: The rule that decided.
-        reason: Why, in words for a person or a model.
-    """
-
-    verdict: Verdict
-    rule: str
-    reason: str
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may happen in a workspace; the same operation, the same decision."""
+    """What may happen in a workspace; the same operation, the same decision.
+
+    Attributes:
+        default: What it says of everything inside the sandbox.
+        network: What may be reached outside.
+    """
 
     default: Decision
+    network: Network = field(default=NONE)
 
     @classmethod
     def allow_all(cls) -> Policy:
         """Allow every operation; the sandbox alone limits the damage."""
-        return cls(Decision("allow", "allow_all", "everything is allowed"))
+        return cls(Decision("allow", "allow_all", "everything inside is allowed"))
 
     @classmethod
     def deny_all(cls) -> Policy:
@@ -44,5 +37,6 @@ class Policy:
 
     def decide(self, op: Op[object]) -> Decision:
         """Say whether `op` may happen."""
-        del op
+        if isinstance(op, Connect) and self.default.verdict == "allow":
+            return self.network.decide(op)
         return self.default

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal, TypeVar, cast
 
+from isobox._policy.network import Network, NetworkRule
+from isobox._policy.policy import Policy
 from isobox.errors import InvalidArgumentError
 
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -128,3 +131,17 @@ def identifier(given: str | None) -> str:
             "'-', at most 63, beginning and ending with a letter or digit"
         )
     return given
+
+
+#: What a `network` argument may be.
+NetworkOption = Literal["none", "open"] | Network | Iterable[str | NetworkRule] | None
+
+
+def policy(given: Policy | None, network: NetworkOption) -> Policy:
+    """Return the policy that two arguments make.
+
+    Raises:
+        InvalidArgumentError: `network` is none of its forms.
+    """
+    chosen = given or Policy.allow_all()
+    return chosen if network is None else replace(chosen, network=Network.of(network))

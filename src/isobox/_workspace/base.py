@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import anyio
 import anyio.lowlevel
 
 from isobox import _registry
+from isobox._approval.question import Answers
 from isobox._audit.sinks import refuse_within, sink_for
 from isobox._channel.background import collapsed
 from isobox._core import patch, paths
@@ -36,7 +39,6 @@ from isobox._core.results import PATH_ERRORS
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Errors, Guard, Limited
-from isobox._policy.policy import Policy
 from isobox._workspace import arguments, transfer
 from isobox._workspace.forward import Forward
 from isobox._workspace.outcome import checked, result_of
@@ -49,9 +51,10 @@ from isobox.errors import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Self
 
+    from isobox._approval.question import Approve
     from isobox._audit.sinks import AuditSink
     from isobox._core.isolation import Isolation
     from isobox._core.ops import Body, SearchMode
@@ -71,6 +74,10 @@ if TYPE_CHECKING:
     )
     from isobox._core.sandbox import Provider, Sandbox
     from isobox._core.stack import R
+    from isobox._egress.gate import Gate
+    from isobox._egress.secret import Secret
+    from isobox._policy.policy import Policy
+    from isobox._workspace.arguments import NetworkOption
     from isobox._workspace.tools.session import Session
     from isobox._workspace.tools.tool import Tool
 
@@ -91,6 +98,15 @@ class WorkspaceBase:
         policy: What may happen; everything if None.
         audit: A file's path or a sink for the records of every operation. The
             file must not be below the workspace's directory.
+        network: What may be reached outside: `"none"`; a list of hosts such as
+            `["pypi.org", "*.example.org", "git.example.org:22", "!a.example.org"]`
+            or of NetworkRules; a Network; or `"open"`, which is everything but
+            private addresses, this host and clouds' metadata. None leaves it to
+            the policy and the backend: a sandbox has no network then.
+        secrets: What is attached to requests on the way out. Inside there is a
+            placeholder only.
+        approve: Answers what a rule asks a person. Nobody, which is a no, if
+            None.
         env: Variables that every command sees. The host's own are not passed.
         limits: Limits of the workspace and of its commands.
         labels: Free text that travels with the sandbox.
@@ -110,9 +126,15 @@ class WorkspaceBase:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         labels: Mapping[str, str] | None = None,
+        network: NetworkOption = None,
+        secrets: Iterable[Secret] = (),
+        approve: Approve | None = None,
     ) -> None:
         self.workspace_id = arguments.identifier(workspace_id)
-        self._policy = policy or Policy.allow_all()
+        self._policy = arguments.policy(policy, network)
+        self._secrets = tuple(secrets)
+        self._approve = approve
+        self._gate = self._way_out()
         self._limits = limits or _LIMITS
         self._env = arguments.environment(env or {})
         self._labels = dict(labels or {})
@@ -130,6 +152,19 @@ class WorkspaceBase:
         self._lock = anyio.Lock()
 
     # -- life ---------------------------------------------------------------
+
+    def _way_out(self) -> Gate | None:
+        if not self._policy.network:
+            if self._secrets:
+                raise InvalidArgumentError(
+                    "secrets are attached to what leaves, and nothing may: name "
+                    "their hosts in `network`"
+                )
+            return None
+        # The filter is many modules, and most workspaces have no network.
+        from isobox._egress.gate import Gate  # noqa: PLC0415
+
+        return Gate(self._policy.network, self._secrets)
 
     def _provider(self) -> Provider:
         return _registry.provider(self.backend)
@@ -149,16 +184,26 @@ class WorkspaceBase:
                 return
             refuse_within(self._workdir, self._sink)
             sandbox = await self._provider().create(self._spec())
-            self._sandbox = sandbox
-            self._perform = compose(
+            answers = Answers(self._approve)
+            perform = compose(
                 sandbox,
                 [
                     self._audit,
-                    Guard(self._policy),
+                    Guard(self._policy, answers),
                     Limited(self._limits),
                     Errors(backend=self.backend),
                 ],
             )
+            if self._gate is not None:
+                try:
+                    await self._gate.open(sandbox, perform, self.workspace_id)
+                except BaseException:
+                    with anyio.CancelScope(shield=True):
+                        await self._gate.aclose()
+                        await sandbox.aclose()
+                    raise
+            self._exits.push_async_callback(answers.aclose)
+            self._sandbox, self._perform = sandbox, perform
             self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())
 
     async def close(self) -> None:
@@ -174,6 +219,8 @@ class WorkspaceBase:
                         await self._exits.aclose()
                     finally:
                         await sandbox.aclose()
+                        if self._gate is not None:
+                            await self._gate.aclose()
                     self._audit.lifecycle("close")
 
     async def reset(self) -> None:
@@ -260,6 +307,7 @@ class WorkspaceBase:
                 output_limit=output_limit,
                 check=check,
             )
+        began = time.monotonic()
         process = await self._spawn(
             command,
             cwd=cwd,
@@ -276,7 +324,14 @@ class WorkspaceBase:
             end = await _fed(process, _encoded(stdin))
         finally:
             await process.aclose()
-        return checked(result_of(end), command, check=check)
+        result = self._outcome(result_of(end), began)
+        return checked(result, command, check=check)
+
+    def _outcome(self, result: RunResult, began: float) -> RunResult:
+        """Return a result with what the filter refused since it began."""
+        if self._gate is None:
+            return result
+        return replace(result, denials=self._gate.denials(began))
 
     async def start(
         self,
@@ -372,9 +427,11 @@ class WorkspaceBase:
             raise InvalidArgumentError(
                 "a session runs scripts; give the command as one string"
             )
-        return await self.shell(session_id).run(
-            command, timeout=timeout, output_limit=output_limit, check=check
+        began = time.monotonic()
+        result = await self.shell(session_id).run(
+            command, timeout=timeout, output_limit=output_limit
         )
+        return checked(self._outcome(result, began), command, check=check)
 
     async def _spawn(
         self,
@@ -878,7 +935,12 @@ class WorkspaceBase:
     def _twin(self) -> Self:
         """Return a workspace with the same options and a directory of its own."""
         return type(self)(
-            policy=self._policy, env=self._env, limits=self._limits, labels=self._labels
+            policy=self._policy,
+            env=self._env,
+            limits=self._limits,
+            labels=self._labels,
+            secrets=self._secrets,
+            approve=self._approve,
         )
 
     async def usage(self) -> Usage:
@@ -922,13 +984,14 @@ class WorkspaceBase:
         return paths.resolve(path, root=sandbox.root, confined=confined)
 
     def _spec(self) -> SandboxSpec:
-        return SandboxSpec(
+        spec = SandboxSpec(
             id=self.workspace_id,
             workdir=self._workdir,
             env=self._env,
             limits=self._limits,
             labels=self._labels,
         )
+        return spec if self._gate is None else self._gate.spec(spec)
 
 
 async def _fed(process: Process, data: bytes | None) -> Exit:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, get_args
 
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from isobox._core.ops import Apply, Diff, Discard
 from isobox._core.protected import IN_ROOT, known
@@ -15,12 +15,11 @@ from isobox._workspace.base import WorkspaceBase
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from isobox._audit.sinks import AuditSink
     from isobox._core.results import Changes
-    from isobox._core.spec import Limits, SandboxSpec
-    from isobox._policy.policy import Policy
+    from isobox._core.spec import SandboxSpec
+    from isobox._workspace.options import Options
 
 
 class LocalWorkspace(WorkspaceBase):
@@ -32,7 +31,7 @@ class LocalWorkspace(WorkspaceBase):
     Args:
         workdir: Host directory that is the workspace's root; it must exist. A
             temporary one, removed at close, if None.
-        workspace_id: See WorkspaceBase, as for the rest.
+        **options: See WorkspaceBase.
     """
 
     backend: ClassVar[str] = "local"
@@ -40,22 +39,9 @@ class LocalWorkspace(WorkspaceBase):
     def __init__(
         self,
         workdir: str | os.PathLike[str] | None = None,
-        *,
-        workspace_id: str | None = None,
-        policy: Policy | None = None,
-        audit: AuditSink | str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            workspace_id=workspace_id,
-            policy=policy,
-            audit=audit,
-            env=env,
-            limits=limits,
-            labels=labels,
-        )
+        super().__init__(**options)
         self._workdir = _host_path(workdir)
 
 
@@ -83,7 +69,7 @@ class BubblewrapWorkspace(WorkspaceBase):
         min_isolation: Start with less where the machine allows no more, as in
             containers: `no_proc` without a /proc, `landlock` without
             namespaces. What was achieved is in `isolation()`.
-        workspace_id: See WorkspaceBase, as for the rest.
+        **options: See WorkspaceBase.
 
     Raises:
         InvalidArgumentError: An argument cannot be honoured.
@@ -102,21 +88,9 @@ class BubblewrapWorkspace(WorkspaceBase):
         strict: bool = False,
         debug: bool = False,
         min_isolation: MinIsolation = "full",
-        workspace_id: str | None = None,
-        policy: Policy | None = None,
-        audit: AuditSink | str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            workspace_id=workspace_id,
-            policy=policy,
-            audit=audit,
-            env=env,
-            limits=limits,
-            labels=labels,
-        )
+        super().__init__(**options)
         self._workdir = _host_path(host_workdir)
         self._options = _Options(
             mode=_one_of("mode", mode, get_args(Mode)),
@@ -200,7 +174,7 @@ class SeatbeltWorkspace(WorkspaceBase):
             editors' and agents' configuration, hooks, rc and CI files.
         unprotected: Names of these that may be written all the same, such as
             `.git`.
-        workspace_id: See WorkspaceBase, as for the rest.
+        **options: See WorkspaceBase.
 
     Raises:
         InvalidArgumentError: An argument cannot be honoured.
@@ -215,21 +189,9 @@ class SeatbeltWorkspace(WorkspaceBase):
         mounts: Iterable[str] = (),
         protect: bool = True,
         unprotected: Iterable[str] = (),
-        workspace_id: str | None = None,
-        policy: Policy | None = None,
-        audit: AuditSink | str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            workspace_id=workspace_id,
-            policy=policy,
-            audit=audit,
-            env=env,
-            limits=limits,
-            labels=labels,
-        )
+        super().__init__(**options)
         self._workdir = _host_path(host_workdir)
         self._mounts = tuple(mount(each) for each in mounts)
         self._protect = protect
@@ -246,15 +208,10 @@ class SeatbeltWorkspace(WorkspaceBase):
 
     @override
     def _twin(self) -> Self:
-        return type(self)(
-            mounts=[mount.source for mount in self._mounts],
-            protect=self._protect,
-            unprotected=self._unprotected,
-            policy=self._policy,
-            env=self._env,
-            limits=self._limits,
-            labels=self._labels,
-        )
+        twin = super()._twin()
+        twin._mounts, twin._protect = self._mounts, self._protect
+        twin._unprotected = self._unprotected
+        return twin
 
 
 @dataclass(frozen=True, kw_only=True)

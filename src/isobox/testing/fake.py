@@ -413,6 +413,8 @@ class MemoryProvider(Provider):
     async def create(self, spec: abc.SandboxSpec, /) -> abc.Sandbox:
         if spec.workdir is not None:
             raise InvalidArgumentError("the memory backend takes no workdir")
+        if spec.capture is not None:
+            raise UnsupportedError("the memory backend has no network to filter")
         return self._kind(spec)
 
 

@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from tests.unit._guest.client import (
@@ -141,9 +143,13 @@ def test_a_workers_descriptors_are_its_pipes(guest, tmp_path):
         file.seek(0)
         workers = file.read().split()
 
+    def links(worker: str) -> Iterator[str]:
+        for number in os.listdir(f"/proc/{worker}/fd"):
+            with suppress(FileNotFoundError):  # closed since it was listed
+                yield os.readlink(f"/proc/{worker}/fd/{number}")
+
     def sockets(worker: str) -> int:
-        links = [os.readlink(each.path) for each in os.scandir(f"/proc/{worker}/fd")]
-        return sum(link.startswith("socket:") for link in links)
+        return sum(link.startswith("socket:") for link in links(worker))
 
     for worker in workers:
         eventually(lambda worker=worker: sockets(worker) <= 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from isobox._backends.bubblewrap import network
 from isobox.abc import Barrier, Isolation
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ ISOLATION: Final = Isolation(
 def achieved(plan: Plan) -> Isolation:
     """Return what holds a sandbox that was started by `plan`."""
     found = replace(ISOLATION, resources=resources(plan.control, plan.spec.limits))
+    if plan.spec.capture is not None:
+        found = replace(found, network=network.BARRIER)
     if not plan.root:
         return found
     tenant = Barrier("strong", "started by root: a host uid of its own per sandbox")

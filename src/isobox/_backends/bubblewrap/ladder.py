@@ -49,7 +49,9 @@ _NAMES: Final = (
     "resolv.conf",
 )
 #: Terminals are the user's own there, and there are no sockets.
-_NEEDS_NAMESPACES: Final[frozenset[Capability]] = frozenset(("tty", "dial"))
+_NEEDS_NAMESPACES: Final[frozenset[Capability]] = frozenset(
+    ("tty", "dial", "listen", "capture")
+)
 
 
 async def descend(
@@ -201,6 +203,18 @@ def without_namespaces(plan: Plan) -> Sequence[str]:
 
 
 def _refuse_what_needs_mounts(spec: SandboxSpec) -> None:
+    if spec.capture is not None:
+        raise BackendUnavailableError(
+            "without namespaces there is no network of the sandbox's own to lead to "
+            "the filter; leave `network` out, or allow no less than namespaces",
+            backend="bubblewrap",
+        )
+    if spec.files:
+        raise UnsupportedError(
+            f"without namespaces, {spec.files[0].path!r} cannot be shown",
+            backend="bubblewrap",
+            path=spec.files[0].path,
+        )
     if spec.protect and spec.workdir is not None and spec.mode == "live":
         raise UnsupportedError(
             "without namespaces, protected names cannot be kept from being written: "
@@ -266,7 +280,9 @@ _OWNERS: Final = Barrier(
 
 def capabilities(plan: Plan, full: frozenset[Capability]) -> frozenset[Capability]:
     """Return what a sandbox on this rung can do of what it could with all."""
-    return full - _NEEDS_NAMESPACES if plan.rung == "landlock" else full
+    if plan.rung == "landlock":
+        return full - _NEEDS_NAMESPACES
+    return full - {"capture" if plan.spec.capture is None else "no_network"}
 
 
 def reached(plan: Plan, full: Isolation) -> Isolation:

@@ -6,7 +6,16 @@ import os
 from typing import TYPE_CHECKING
 
 from isobox import _workdir
-from isobox._backends.bubblewrap import binary, control, ladder, protect, sweep, view
+from isobox._backends.bubblewrap import (
+    binary,
+    control,
+    files,
+    ladder,
+    network,
+    protect,
+    sweep,
+    view,
+)
 from isobox._backends.bubblewrap.control import Control
 from isobox._backends.bubblewrap.copy import PrivateView
 from isobox._guest import bundle
@@ -129,13 +138,15 @@ class Plan:
         shown, spec = self.shown, self.spec
         proc = self.rung == "full"
         view.isolate(shown, proc=proc)
-        view.system(shown)
+        given = network.files(spec)
+        view.system(shown, given)
         self.python = view.interpreter(shown)
         view.scratch(shown, control.fitted(spec.limits), proc=proc)
         shown.add(
             "--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM
         )
         view.mounts(shown, spec.mounts, spec.workdir)
+        files.show(shown, given, spec.mounts)
         shown.add("--bind-fd", str(self.workdir), view.ROOT)
         if spec.protect and spec.workdir is not None and self.private is None:
             protect.show(self)

@@ -54,6 +54,16 @@ def born(pid: int) -> int:
     return 0 if seen is None else seen.born
 
 
+def child(pid: int) -> int:
+    """Return the first child of a process, 0 if there is none."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            found = file.read().split()
+    except FileNotFoundError:  # not every kernel lists them
+        return next((seen.pid for seen in below(pid)[1:]), 0)
+    return int(found[0]) if found else 0
+
+
 def memory(processes: Iterable[Seen]) -> int:
     """Return the bytes that processes use; what they share counts once."""
     return sum(_proportional(seen) for seen in processes)

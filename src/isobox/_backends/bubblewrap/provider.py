@@ -10,7 +10,14 @@ import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from isobox._backends.bubblewrap import barriers, binary, ladder, machine, sweep
+from isobox._backends.bubblewrap import (
+    barriers,
+    binary,
+    ladder,
+    machine,
+    network,
+    sweep,
+)
 from isobox._backends.bubblewrap.copy import noted
 from isobox._backends.bubblewrap.plan import Plan
 from isobox._channel.sandbox import ChannelSandbox
@@ -26,10 +33,12 @@ from isobox.errors import BackendUnavailableError, SandboxLostError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from isobox._channel.trap import Trap
     from isobox._core import ops
     from isobox._core.results import Changes, Edited, Entry, Exit, Process, Usage
-    from isobox.abc import MinIsolation
+    from isobox.abc import Capture, MinIsolation, Outlet
 
+#: A sandbox has one of "no_network" and "capture", as its spec asks.
 _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
     (
         "tty",
@@ -39,6 +48,8 @@ _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "kill_tree",
         "isolated",
         "no_network",
+        "listen",
+        "capture",
         "persistent",
     )
 )
@@ -48,6 +59,9 @@ class BubblewrapProvider(Provider):
     """Starts guests under bubblewrap."""
 
     name = "bubblewrap"
+
+    def __init__(self, kind: type[BubblewrapSandbox] | None = None) -> None:
+        self._kind = kind or BubblewrapSandbox
 
     @override
     async def probe(self) -> Availability:
@@ -76,6 +90,7 @@ class BubblewrapProvider(Provider):
 
     @override
     async def create(self, spec: SandboxSpec, /) -> BubblewrapSandbox:
+        network.check(spec.capture)
         await sweep.once()
         return await ladder.descend(spec, functools.partial(self._create, spec))
 
@@ -85,7 +100,7 @@ class BubblewrapProvider(Provider):
             if plan.private is not None:
                 await plan.private.fill()
             child = await _start(plan)
-            return BubblewrapSandbox(plan, child, held.pop_all())
+            return self._kind(plan, child, held.pop_all())
 
 
 class BubblewrapSandbox(ChannelSandbox):
@@ -102,10 +117,12 @@ class BubblewrapSandbox(ChannelSandbox):
             isolation=noted(
                 ladder.reached(plan, barriers.achieved(plan)), plan.private
             ),
+            caught=plan.spec.capture,
         )
         self.rung = plan.rung
         self._child = child
         self._held = held
+        self._plan = plan
         self._spec = plan.spec
         self._private = plan.private
         self._control = plan.control
@@ -157,16 +174,33 @@ class BubblewrapSandbox(ChannelSandbox):
             return
         self.channel.check()
         with anyio.CancelScope(shield=True):
+            outlet = None if self._trap is None else self._trap.outlet
             self.channel.fail(SandboxLostError("the view's changes were discarded"))
+            await self._untrap()
             await self._release()
-            fresh = await BubblewrapProvider().create(self._spec)
-            self._become(fresh)
+            self._become(await self._another(outlet))
+
+    async def _another(self, outlet: Outlet | None) -> BubblewrapSandbox:
+        fresh = await BubblewrapProvider(type(self)).create(self._spec)
+        try:
+            if outlet is not None:
+                await fresh.capture(outlet)
+        except BaseException:
+            await fresh.aclose()
+            raise
+        return fresh
 
     def _become(self, fresh: BubblewrapSandbox) -> None:
         self.root, self.channel = fresh.root, fresh.channel
         self._isolation = fresh.isolation()
         self._child, self._held = fresh._child, fresh._held
         self._private, self._control = fresh._private, fresh._control
+        self._plan, self._trap = fresh._plan, fresh._trap
+
+    @override
+    async def _lead(self, trap: Trap, capture: Capture) -> str:
+        await trap.open(await network.planted(self._plan, self._child.pid, capture))
+        return network.NAMES
 
     @override
     def _storage(self) -> str:

@@ -13,7 +13,7 @@ from isobox._core.paths import within
 from isobox.errors import BackendUnavailableError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from isobox.abc import Limits, Mount
 
@@ -25,7 +25,7 @@ MiB = 1024 * 1024
 _PAGE: Final = 4096
 
 #: A mount at one of these, or above it, would hide what the sandbox needs.
-_TAKEN = (ROOT, PROGRAM, "/usr", "/etc/passwd", "/proc", "/dev", "/tmp")  # noqa: S108
+TAKEN = (ROOT, PROGRAM, "/usr", "/etc/passwd", "/proc", "/dev", "/tmp")  # noqa: S108
 
 #: Read-only, where the host has them. None holds secrets; none is /etc itself.
 ETC = (
@@ -47,7 +47,8 @@ ETC = (
     "/etc/ssl/openssl.cnf",
 )
 
-_FILES = {
+#: Made up for the sandbox; a file of the spec takes the place of one.
+FILES = {
     "/etc/passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\n"
     f"agent:x:{UID}:{UID}:agent:{HOME}:/bin/bash\n"
     "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
@@ -149,21 +150,29 @@ def isolate(view: View, *, proc: bool = True) -> None:
     )  # fmt: skip
 
 
-def system(view: View) -> None:
-    """Show the system's programs, and an /etc of few files."""
+SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+def system(view: View, given: Mapping[str, bytes]) -> None:
+    """Show the system's programs, and an /etc of few files, some of them given."""
     view.add("--ro-bind", "/usr", "/usr")
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+    for name in SYSTEM:
         path = f"/{name}"
         if os.path.islink(path):
             view.add("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             view.add("--ro-bind", path, path)
     view.add("--dir", "/etc")
-    for pattern in ETC:
-        for path in sorted(glob.glob(pattern)):
-            view.add("--ro-bind", path, path)
-    for path, text in _FILES.items():
-        view.add("--ro-bind-data", view.data(text.encode()), path)
+    for path in etc():
+        view.add("--ro-bind", path, path)
+    for path, text in FILES.items():
+        content = given.get(path, text.encode())
+        view.add("--ro-bind-data", view.data(content), path)
+
+
+def etc() -> list[str]:
+    """Return what of the host's /etc is shown."""
+    return [path for pattern in ETC for path in sorted(glob.glob(pattern))]
 
 
 def scratch(view: View, limits: Limits, *, proc: bool = True) -> None:
@@ -245,7 +254,7 @@ def mounts(view: View, wanted: Iterable[Mount], workdir: str | None) -> None:
                 f"mounts: {mount.source!r} is neither a directory nor a file",
                 path=mount.source,
             )
-        if any(within(taken, mount.target) for taken in _TAKEN):
+        if any(within(taken, mount.target) for taken in TAKEN):
             raise InvalidArgumentError(
                 f"mounts: {mount.target!r} would hide what the sandbox needs",
                 path=mount.target,

@@ -16,7 +16,11 @@ from isobox._channel.sandbox import ChannelSandbox
 from isobox._channel.start import GuestChild, GuestFailedError
 from isobox._guest import bundle
 from isobox.abc import Availability, Barrier, Capability, Isolation, Provider
-from isobox.errors import BackendUnavailableError, InvalidArgumentError
+from isobox.errors import (
+    BackendUnavailableError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from isobox.abc import Sandbox, SandboxSpec
@@ -116,8 +120,15 @@ class LocalSandbox(ChannelSandbox):
 
 def _refuse(spec: SandboxSpec) -> None:
     """Refuse what only an isolating backend can give."""
+    if spec.capture is not None:
+        raise UnsupportedError(
+            "the local backend cannot filter the network, since commands have the "
+            "host's own; choose another, such as bubblewrap",
+            backend="local",
+        )
     asked = {
         "mounts": bool(spec.mounts),
+        "files": bool(spec.files),
         "unprotected": bool(spec.unprotected),
         "mode": spec.mode != "live",
         "memory": spec.limits.memory is not None,

@@ -28,7 +28,11 @@ from isobox.abc import (
     Provider,
     SandboxSpec,
 )
-from isobox.errors import BackendUnavailableError, InvalidArgumentError
+from isobox.errors import (
+    BackendUnavailableError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from isobox.abc import Limits, Mount, Sandbox
@@ -207,7 +211,14 @@ def _require_macos() -> None:
 
 
 def _refuse_what_cannot_be(spec: SandboxSpec) -> None:
+    if spec.capture is not None:
+        raise UnsupportedError(
+            "seatbelt cannot filter the network: no socket connects, on loopback "
+            "neither; leave `network` out",
+            backend="seatbelt",
+        )
     wanted = {
+        "files of its own": bool(spec.files),
         'mode="copy"': spec.mode == "copy",
         "strict": spec.strict,
         "debug": spec.debug,

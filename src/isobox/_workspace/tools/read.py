@@ -161,9 +161,12 @@ def _lines(shown: str, page: Page, offset: int) -> ToolResult:
         return said(note(f"{shown} is empty"), metadata=_facts(page))
     if not page.lines:
         return _beyond(shown, offset, page.total, "line")
-    fitting = _fitting(page.lines)
+    fitting = len(page.lines)
+    numbered = numbered_lines(page.lines, page.first)
+    if len(numbered) > _MOST_SHOWN:
+        fitting = _fitting(page.lines)
+        numbered = numbered_lines(page.lines[:fitting], page.first)
     last = page.first + fitting - 1
-    numbered = numbered_lines(page.lines[:fitting], page.first)
     return said(
         numbered,
         _extent(page.first, last, page.total),
@@ -175,12 +178,15 @@ def _lines(shown: str, page: Page, offset: int) -> ToolResult:
 
 def numbered_lines(lines: Sequence[str], first: int) -> str:
     """Return lines, each after its number and a tab."""
-    return "\n".join(map(str.__add__, _numbers(first, len(lines)), lines))
+    pieces = [""] * (2 * len(lines))
+    pieces[::2] = _numbers(first, len(lines))
+    pieces[1::2] = lines
+    return "".join(pieces)[1:]
 
 
 @functools.lru_cache(maxsize=8)
 def _numbers(first: int, count: int) -> tuple[str, ...]:
-    return tuple(f"{number:6}\t" for number in range(first, first + count))
+    return tuple(f"\n{number:6}\t" for number in range(first, first + count))
 
 
 def _fitting(lines: Sequence[str]) -> int:

@@ -42,7 +42,8 @@ def image(media_type: str, data: bytes, caption: str, **metadata: object) -> Too
 
 def clean(text: str) -> str:
     """Return a text that every interface takes: no NUL, no half characters."""
-    text = text.replace("\0", "\\x00")
+    if "\0" in text:
+        text = text.replace("\0", "\\x00")
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,1 @@
+"""The filter on the host through which allowed traffic leaves a sandbox."""

@@ -1,0 +1,142 @@
+"""Hosts outside: resolved once, checked, and connected to by address."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import weakref
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from isobox._channel.background import collapsed
+from isobox._channel.sockets import SocketConnection
+from isobox._core.hosts import address_of
+from isobox.errors import PolicyDeniedError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from isobox._core.hosts import Address
+    from isobox._core.results import Connection
+    from isobox._policy.network import Network
+
+#: Seconds that a name may take to resolve, and an address to be connected to.
+_RESOLVE: Final = 10.0
+_CONNECT: Final = 10.0
+#: Seconds until the next address is tried as well (RFC 8305).
+_STAGGER: Final = 0.25
+#: Addresses of one name that are looked at.
+_MOST: Final = 16
+
+
+async def reach(host: str, port: int, network: Network) -> tuple[Connection, Address]:
+    """Connect to a host; returns the connection and the address that it has.
+
+    The name is resolved once, every address is checked, and the connection is
+    made to one of exactly those: what the name means a moment later (DNS
+    rebinding) is nothing to it.
+
+    Raises:
+        PolicyDeniedError: One of its addresses may not be reached.
+        UnreachableError: It has no address, or none answers.
+    """
+    found = await resolve(host, port)
+    for address in found:
+        decision = network.reaches(host, address, port)
+        if decision.verdict != "allow":
+            raise PolicyDeniedError(
+                f"{host}:{port} is denied: {decision.reason}",
+                rule=decision.rule,
+                reason=decision.reason,
+                op="connect",
+            )
+    return await _connect(host, found, port)
+
+
+async def resolve(host: str, port: int) -> list[Address]:
+    """Return the addresses of a host, in the order of preference.
+
+    Raises:
+        UnreachableError: It has none, or the resolver does not answer in 10 s.
+    """
+    literal = address_of(host)
+    if literal is not None:
+        return [literal]
+    try:
+        with anyio.fail_after(_RESOLVE):
+            found = await anyio.to_thread.run_sync(
+                _lookup, host, port, limiter=_resolvers(), abandon_on_cancel=True
+            )
+    except TimeoutError:
+        raise UnreachableError(f"{host}: the resolver did not answer") from None
+    except (OSError, UnicodeError) as error:
+        raise UnreachableError(f"{host} does not resolve: {error}") from None
+    # A mapped address is the IPv4 address; one with a zone is nobody's.
+    addresses = [address_of(text) for text in dict.fromkeys(found)]
+    return [address for address in addresses if address is not None][:_MOST]
+
+
+def _lookup(host: str, port: int) -> list[str]:
+    # The final dot: no search domain of the host's is tried.
+    found = socket.getaddrinfo(f"{host}.", port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found if "%" not in str(entry[4][0])]
+
+
+#: One of each event loop: a limiter belongs to the loop that it waits in.
+_limiters: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, anyio.CapacityLimiter
+] = weakref.WeakKeyDictionary()
+
+
+def _resolvers() -> anyio.CapacityLimiter:
+    # Slow resolvers must not take the threads that files are copied by.
+    loop = asyncio.get_running_loop()
+    return _limiters.setdefault(loop, anyio.CapacityLimiter(32))
+
+
+async def _connect(
+    host: str, addresses: Sequence[Address], port: int
+) -> tuple[Connection, Address]:
+    won: list[tuple[SocketConnection, Address]] = []
+    failures: list[str] = []
+    with collapsed(), anyio.move_on_after(_CONNECT):
+        async with anyio.create_task_group() as group:
+
+            async def attempt(address: Address, failed: anyio.Event) -> None:
+                try:
+                    sock = await _opened(address, port)
+                except OSError as error:
+                    failures.append(f"{address}: {error.strerror or error}")
+                    failed.set()
+                    return
+                if won:
+                    sock.close()
+                    return
+                won.append((SocketConnection(sock), address))
+                group.cancel_scope.cancel()
+
+            for address in addresses:
+                failed = anyio.Event()
+                group.start_soon(attempt, address, failed)
+                with anyio.move_on_after(_STAGGER):
+                    await failed.wait()
+    if won:
+        return won[0]
+    reason = "; ".join(failures) or f"no answer in {_CONNECT:g} s"
+    raise UnreachableError(f"cannot reach {host}:{port} ({reason})")
+
+
+async def _opened(address: Address, port: int) -> socket.socket:
+    v4 = isinstance(address, ipaddress.IPv4Address)
+    family = socket.AF_INET if v4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
