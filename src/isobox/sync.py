@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from isobox._core.spec import MinIsolation, Mode, Mount
-    from isobox._workspace import base, forward, shell
+    from isobox._workspace import base, expose, forward, shell
     from isobox._workspace.options import Options
     from isobox._workspace.tools import tool as tools
     from isobox._workspace.tools.result import Json, ToolResult
@@ -60,6 +60,7 @@ __all__ = [
     "BubblewrapWorkspace",
     "ByteStream",
     "Connection",
+    "Exposed",
     "Forward",
     "LocalWorkspace",
     "Process",
@@ -145,6 +146,10 @@ class Connection(ByteStream):
     def send_eof(self) -> None:
         """Tell the other side that nothing more will be sent."""
         _wait(self._connection.send_eof)
+
+    def abort(self) -> None:
+        """Close it so that the other side sees that it was broken off."""
+        _wait(self._connection.abort)
 
 
 class Process:
@@ -317,6 +322,34 @@ class Forward:
     def close(self) -> None:
         """Stop to listen and end every connection; safe to call again."""
         _wait(self._forward.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Exposed:
+    """Carries connections from a port inside to a port of the host's loopback.
+
+    Attributes:
+        host: Where programs inside connect to: their loopback, 127.0.0.1.
+        port: The port there.
+    """
+
+    def __init__(self, opened: expose.Exposed) -> None:
+        self._exposed = opened
+        self.host = opened.host
+        self.port = opened.port
+
+    def open(self) -> None:
+        """Begin to listen; `WorkspaceBase.expose_host_port` has done it."""
+        _wait(self._exposed.open)
+
+    def close(self) -> None:
+        """Stop to listen and end every connection; safe to call again."""
+        _wait(self._exposed.aclose)
 
     def __enter__(self) -> Self:
         return self
@@ -639,6 +672,10 @@ class WorkspaceBase:
     def forward(self, port: int, *, local_port: int = 0) -> Forward:
         """Make a port inside reachable on the host's loopback."""
         return Forward(_wait(self._workspace.forward, port, local_port=local_port))
+
+    def expose_host_port(self, port: int, *, inside: int | None = None) -> Exposed:
+        """Make a port of the host's loopback reachable from inside."""
+        return Exposed(_wait(self._workspace.expose_host_port, port, inside=inside))
 
     def snapshot(self) -> SnapshotRef:
         """Save the workspace's files where the sandbox cannot reach them."""

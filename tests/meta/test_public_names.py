@@ -18,6 +18,7 @@ PUBLIC = [
     "Change",
     "Changes",
     "DataBlock",
+    "Denial",
     "Edited",
     "Entry",
     "Exit",
@@ -31,11 +32,16 @@ PUBLIC = [
     "Matches",
     "MemorySink",
     "Mount",
+    "Network",
+    "NetworkRule",
     "Policy",
     "Process",
+    "Question",
     "RunResult",
     "SeatbeltWorkspace",
+    "Secret",
     "Shell",
+    "SigV4",
     "SnapshotRef",
     "TextBlock",
     "Tool",
@@ -43,7 +49,18 @@ PUBLIC = [
     "Usage",
     "WorkspaceBase",
 ]
-HEAVY = ("anyio", "asyncio", "typer", "click", "rich", "pydantic", "pytest")
+HEAVY = (
+    "anyio",
+    "asyncio",
+    "typer",
+    "click",
+    "rich",
+    "pydantic",
+    "pytest",
+    "h11",
+    "idna",
+    "cryptography",
+)
 
 
 def loaded_after(statement):

@@ -478,6 +478,7 @@ class Asker:
             "push": {"clear": rng.choice([True, False])},
             "dial": {"host": rng.choice(["127.0.0.1", "::1"]), "port": 1},
             "listen": {"port": 0},
+            "datagrams": {"port": 0},
             "kill": {"target": rng.randrange(1, 12)},
             "pull": {},
             "dance": {},
@@ -501,9 +502,12 @@ class Asker:
 
 OFTEN = ["read", "write", "edit", "scan", "remove"]
 #: Each of these is a process, or waits for one.
-LATER = ["spawn", "search", "pull", "push", "dial", "listen", "kill", "dance"]
+LATER = [
+    *("spawn", "search", "pull", "push", "dial", "listen", "datagrams", "kill"),
+    "dance",
+]
 #: A changed value could run something, or look a name up.
-HARMFUL_IF_CHANGED = ("spawn", "dial", "listen", "search")
+HARMFUL_IF_CHANGED = ("spawn", "dial", "listen", "datagrams", "search")
 
 
 def converse(sock: socket.socket, asker: Asker, rng: random.Random) -> int:

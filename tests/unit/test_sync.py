@@ -14,6 +14,7 @@ import pytest
 
 import isobox
 from isobox import abc, errors, sync
+from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
 from isobox.testing.fake import MemoryWorkspace
 
@@ -26,6 +27,7 @@ PAIRS = [
     (isobox.Shell, sync.Shell),
     (isobox.Tool, sync.Tool),
     (Forward, sync.Forward),
+    (Exposed, sync.Exposed),
     (abc.ByteStream, sync.ByteStream),
     (abc.Connection, sync.Connection),
 ]

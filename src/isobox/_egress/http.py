@@ -237,7 +237,7 @@ class HttpSession:
             port=place.port,
             method=bytes(request.method),
             target=target,
-            headers=tuple(_forwarded(request.headers, place.authority)),
+            headers=tuple(_forwarded(request.headers.raw_items(), place.authority)),
         )
         body = self._inbound.next_event()
         if self._upstream.needs_body(asked, place):
@@ -437,7 +437,7 @@ class HttpSession:
     def _informed(self, event: h11.InformationalResponse) -> bytes:
         headers = [
             pair
-            for pair in _forwarded(event.headers)
+            for pair in _forwarded(event.headers.raw_items())
             if pair[0].lower() not in (b"content-length", b"transfer-encoding")
         ]
         if event.status_code == 101:
@@ -542,7 +542,7 @@ def _sized(headers: Iterable[tuple[bytes, bytes]], size: int) -> Headers:
 
 
 def _answer(event: h11.Response, redactor: Redactor | None) -> h11.Response:
-    headers = _forwarded(event.headers)
+    headers = _forwarded(event.headers.raw_items())
     if redactor is not None:
         headers = [(name, _masked(value, redactor.fresh())) for name, value in headers]
     return h11.Response(

@@ -5,52 +5,75 @@ from __future__ import annotations
 import re
 import secrets
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
 
 from isobox._egress import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-#: Finds any placeholder of any vault. All of it survives percent-encoding.
-PLACEHOLDER: Final = re.compile(r"isobox_[a-z0-9]{1,32}_[0-9a-f]{32}")
+#: A hexadecimal digit, a character of a name, each maybe percent-encoded.
+_HEX: Final = rb"(?:[0-9a-f]|%3[0-9]|%6[1-6])"
+_LETTER: Final = rb"(?:[0-9a-z]|%3[0-9]|%6[1-9A-Fa-f]|%7[0-9Aa])"
+_LINE: Final = rb"(?:_|%5[Ff])"
+#: Finds any placeholder of any vault. Its characters are those that encoders of
+#: URLs leave alone, but some encode everything.
+PLACEHOLDER: Final = re.compile(
+    rb"(?:i|%%69)(?:s|%%73)(?:o|%%6[Ff])(?:b|%%62)(?:o|%%6[Ff])(?:x|%%78)%s"
+    rb"%s{16}%s%s{1,32}%s%s{16}" % (_LINE, _HEX, _LINE, _LETTER, _LINE, _HEX)
+)
+#: The bytes of the longest form: 74 characters, all percent-encoded.
+LONGEST: Final = 3 * 74
 
-_PREFIX: Final = b"isobox"
-#: One of these is in every form of every placeholder: written as it is, all of
-#: it percent-encoded, in Base64. To look for them is as fast as memory is.
-_ANCHORS: Final = (_PREFIX, b"%69", *forms.in_base64(_PREFIX))
 
+def make(names: Iterable[str]) -> dict[str, str]:
+    """Return a placeholder that nobody can guess for each name.
 
-def make(name: str) -> str:
-    """Return a placeholder that nobody can guess for the secret called `name`."""
-    safe = re.sub(r"[^a-z0-9]", "", name.lower())[:32] or "secret"
-    return f"isobox_{safe}_{secrets.token_hex(16)}"
-
-
-def percent(placeholder: str) -> bytes:
-    """Return the pattern of it with any of its characters percent-encoded."""
-    return b"".join(
-        b"(?:%c|(?i:%%%02x))" % (code, code) for code in placeholder.encode()
-    )
+    They begin alike, so that one search finds all of them.
+    """
+    common = secrets.token_hex(8)
+    return {
+        name: f"isobox_{common}_{_plain(name)}_{secrets.token_hex(8)}" for name in names
+    }
 
 
 class Finder:
-    """Finds placeholders in data, in every form that programs write."""
+    """Finds placeholders in data: as they are, percent-encoded, in Base64."""
 
     def __init__(self, placeholders: Mapping[str, str]) -> None:
         """Look for the values; the keys are the names of their secrets."""
-        self._names = tuple(placeholders)
-        self._pattern = re.compile(
-            b"|".join(b"(%s)" % _any_form(text) for text in placeholders.values())
-        )
-        #: The bytes of the longest form.
-        self.longest = max((3 * len(text) for text in placeholders.values()), default=1)
+        texts = {name: text.encode() for name, text in placeholders.items()}
+        self._names = {text: name for name, text in texts.items()}
+        self._encoded = {name: forms.in_base64(text) for name, text in texts.items()}
+        self._beginnings = _beginnings(next(iter(self._names))) if texts else ()
 
     def find(self, data: bytes) -> str | None:
         """Return the name of the secret whose placeholder is in `data`."""
-        if not self._names or not any(anchor in data for anchor in _ANCHORS):
-            return None
-        match = self._pattern.search(data)
-        return self._names[match.lastindex - 1] if match and match.lastindex else None
+        for match in PLACEHOLDER.finditer(data):
+            if (name := self._name(match)) is not None:
+                return name
+        for name, encoded in self._encoded.items():
+            if any(form in data for form in encoded):
+                return name
+        return None
+
+    def replace(self, data: bytes, values: Mapping[str, bytes]) -> bytes:
+        """Return `data` with values in the place of their secrets' placeholders.
+
+        Those in Base64 stay.
+        """
+
+        def value(match: re.Match[bytes]) -> bytes:
+            return values.get(self._name(match) or "", match[0])
+
+        return PLACEHOLDER.sub(value, data)
+
+    def begins(self, data: bytes) -> bool:
+        """Whether a placeholder may be in `data`, at the speed of memory."""
+        return any(beginning in data for beginning in self._beginnings)
+
+    def _name(self, match: re.Match[bytes]) -> str | None:
+        return self._names.get(unquote_to_bytes(match[0]))
 
 
 class Scanner:
@@ -63,10 +86,16 @@ class Scanner:
     def feed(self, chunk: bytes) -> str | None:
         """Return the name of the secret whose placeholder ends in `chunk`."""
         data = self._tail + chunk
-        self._tail = data[max(0, len(data) - self._finder.longest + 1) :]
-        return self._finder.find(data)
+        self._tail = data[max(0, len(data) - LONGEST + 1) :]
+        return self._finder.find(data) if self._finder.begins(data) else None
 
 
-def _any_form(placeholder: str) -> bytes:
-    encoded = forms.in_base64(placeholder.encode())
-    return b"|".join((percent(placeholder), *map(re.escape, encoded)))
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())[:32] or "secret"
+
+
+def _beginnings(placeholder: bytes) -> tuple[bytes, ...]:
+    """Return what the forms of a vault's placeholders begin with."""
+    common = placeholder[: placeholder.index(b"_", 7)]
+    encoded = b"".join(b"%%%02x" % code for code in b"isobox")
+    return common, *forms.in_base64(common), encoded, encoded.upper()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: The largest value in bytes; the largest real ones, JWTs with many claims, have
 #: less than 16 KiB, and so have the headers that servers take.
 LARGEST: Final = 64 * 1024
+#: What is read of one at most: it may end with a line break.
+_READ: Final = LARGEST + 2
 #: Seconds that a command or a callback has.
 DEADLINE: Final = 30.0
 #: Seconds for which a failure is the answer: the requests that waited for it do
@@ -183,10 +185,10 @@ class Reader:
 def _checked(value: bytes | Missing) -> str | Missing:
     if isinstance(value, Missing):
         return value
-    if len(value) > LARGEST:
-        return Missing(f"its value has more than {LARGEST} bytes")
     if value.endswith(b"\n"):
         value = value[:-1].removesuffix(b"\r")
+    if len(value) > LARGEST:
+        return Missing(f"its value has more than {LARGEST} bytes")
     if not value:
         return Missing("its value is empty")
     if _CONTROL.search(value):
@@ -210,13 +212,15 @@ def _file(source: ValueFile) -> bytes | Missing:
         fd = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return Missing(f"its file cannot be opened: {error.strerror}")
-    with os.fdopen(fd, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return Missing("its file is not a regular one")
-        try:
-            return file.read(LARGEST + 1)
-        except OSError as error:
-            return Missing(f"its file cannot be read: {error.strerror}")
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(_READ + 1)
+    except OSError as error:
+        return Missing(f"its file cannot be read: {error.strerror}")
+    finally:
+        os.close(fd)
 
 
 async def _run(source: Command | Callback) -> bytes | Missing:
@@ -246,7 +250,7 @@ async def _command(source: Command) -> bytes | Missing:
         )
     try:
         value = await _printed(process)
-        status = 0 if len(value) > LARGEST else await process.wait()
+        status = 0 if len(value) > _READ else await process.wait()
     finally:
         await _end(process)
     if status != 0:
@@ -259,7 +263,7 @@ async def _printed(process: Process) -> bytes:
     if process.stdout is not None:
         async for piece in process.stdout:
             value += piece
-            if len(value) > LARGEST:
+            if len(value) > _READ:
                 break
     return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import replace
 from itertools import combinations
@@ -55,11 +54,7 @@ class Vault:
         self._secrets = tuple(secrets)
         _check_places(self._secrets)
         self._readers = _readers(self._secrets)
-        self._placeholders = {s.name: placeholders.make(s.name) for s in self._secrets}
-        self._patterns = {
-            name: re.compile(placeholders.percent(text))
-            for name, text in self._placeholders.items()
-        }
+        self._placeholders = placeholders.make(s.name for s in self._secrets)
         self._finder = Finder(self._placeholders)
         self._known: dict[str, deque[str]] = {}
         self._redactor: Redactor | None = None
@@ -142,7 +137,7 @@ class Vault:
         if stray is not None:
             raise _stray(stray, sent, here)
         # SAFETY: placeholders of 50 bytes must not become megabytes.
-        if len(whole) - len(rest) > _MOST * self._finder.longest:
+        if len(whole) - len(rest) > _MOST * placeholders.LONGEST:
             raise PolicyDeniedError(
                 f"a request holds at most {_MOST} placeholders", op="connect"
             )
@@ -151,29 +146,27 @@ class Vault:
     def _swap(self, sent: Request, values: Mapping[str, str]) -> Request:
         """Put values in the place of their placeholders, where they may be."""
         path, mark, query = sent.target.partition(b"?")
-        quoted = {name: quote(value, safe="") for name, value in values.items()}
+        quoted = {
+            name: quote(value, safe="").encode() for name, value in values.items()
+        }
+        plain = {name: value.encode() for name, value in values.items()}
         headers = tuple(
             (name, value)
             if name.lower() in FRAMING
-            else (name, self._in_header(value, values))
+            else (name, self._in_header(value, plain))
             for name, value in sent.headers
         )
-        target = path + mark + self._replaced(query, quoted)
+        target = path + mark + self._finder.replace(query, quoted)
         return replace(sent, target=target, headers=headers)
 
-    def _in_header(self, text: bytes, values: Mapping[str, str]) -> bytes:
+    def _in_header(self, text: bytes, values: Mapping[str, bytes]) -> bytes:
         pair = request.credentials(text)
         if pair is not None:
-            swapped = self._replaced(pair, values)
+            swapped = self._finder.replace(pair, values)
             return text if swapped == pair else request.basic(swapped)
+        swapped = self._finder.replace(text, values)
         # White space at the ends is not part of a header's value.
-        return self._replaced(text, values).strip(b" \t")
-
-    def _replaced(self, text: bytes, values: Mapping[str, str]) -> bytes:
-        for name, value in values.items():
-            encoded = value.encode().replace(b"\\", rb"\\")
-            text = self._patterns[name].sub(encoded, text)
-        return text
+        return text if swapped == text else swapped.strip(b" \t")
 
     async def _fill(self, sent: Request, secret: Secret, value: str) -> Request:
         """Put a value where its secret's template says."""

@@ -577,7 +577,7 @@ class Scope:
         self._repo = repo
         #: Rules, and where the paths begin that they are about; the first that
         #: knows a path decides.
-        self._active = [each for kind in range(len(rules)) for each in self._of(kind)]
+        self.active = [each for kind in range(len(rules)) for each in self._of(kind)]
 
     def _of(self, kind: int) -> Iterator[Tuple[Rules, int]]:
         scope: Optional[Scope] = self
@@ -593,7 +593,7 @@ class Scope:
         """Whether a path in this directory, which ends with a name, is left out."""
         if name in _VERSION_CONTROL:
             return True
-        for rules, base in self._active:
+        for rules, base in self.active:
             verdict = rules.verdict(path[base:], name, folder)
             if verdict is not None:
                 return verdict
@@ -2823,7 +2823,7 @@ def _replaced(
     text: str, piece: Tuple[str, str, bool], number: int, lines: bool
 ) -> Tuple[str, int]:
     old, new, every = piece
-    crlf = text.count("\r\n") if lines else 0
+    crlf = text.count("\r\n") if lines and "\r" in text else 0
     if crlf and crlf == text.count("\n"):
         old, new = (
             each.replace("\r\n", "\n").replace("\n", "\r\n") for each in (old, new)
@@ -3419,13 +3419,14 @@ def _scanned(
     top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
 ) -> Iterator[Any]:
     """Yield the entries that were asked for, in path order."""
-    matches = _matcher(fields.get("pattern"))
+    pattern = fields.get("pattern")
+    matches = None if pattern is None else _test_of(pattern)
     base = len(top.rstrip(b"/")) + 1
     files_only = fields.get("files_only", False)
     for item in _walk(top, depth, fields, root).entries():
         if files_only and not (item.is_symlink() or item.is_file()):
             continue
-        if matches is None or matches(os.fsdecode(item.path[base:])):
+        if matches is None or matches(item.path[base:]):
             yield item
 
 
@@ -3433,7 +3434,8 @@ def _files_scanned(
     top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
 ) -> Iterator[Any]:
     """Yield the files and links that were asked for, in no order."""
-    wanted = _test_of_files(fields.get("pattern"), len(top.rstrip(b"/")) + 1)
+    pattern = fields.get("pattern")
+    wanted = None if pattern is None else _test_of_items(pattern, top)
     return _walk(top, depth, fields, root).files(wanted)
 
 
@@ -3447,16 +3449,15 @@ def _walk(
     return walk
 
 
-def _test_of_files(pattern: Optional[str], base: int) -> Callable[[Any], Any]:
-    """Return what says whether an item's path, from a place on, matches."""
-    if pattern is None:
-        return lambda _item: True
+def _test_of_items(pattern: str, top: bytes) -> Callable[[Any], Any]:
+    """Return what says whether an item's path, relative to a top, matches."""
+    base = len(top.rstrip(b"/")) + 1
     name = pattern[3:]
     if pattern.startswith("**/") and "/" not in name and "**" not in name:
-        by_name = _matcher(name)
-        return lambda item: by_name(os.fsdecode(item.name))  # type: ignore[misc]
-    by_path = _matcher(pattern)
-    return lambda item: by_path(os.fsdecode(item.path[base:]))  # type: ignore[misc]
+        by_name = _test_of(name)
+        return lambda item: by_name(item.name)
+    by_path = _test_of(pattern)
+    return lambda item: by_path(item.path[base:])
 
 
 def _in_order(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
@@ -3554,33 +3555,77 @@ class Walk:
             else:
                 yield item
 
-    def files(self, wanted: Callable[[Any], Any]) -> Iterator[Any]:
+    def files(self, wanted: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
         """Yield the wanted files and links below the top, in no order."""
         todo = [(self._top, 1, self._scope)]
         while todo:
             folder, level, scope = todo.pop()
-            found = self._names(folder)
-            if scope is not None:
-                scope = self._scope_in(folder, found, scope)
-            deeper = self.depth is None or level < self.depth
-            for item in found:
-                is_folder = item.is_dir(follow_symlinks=False)
-                if not (
-                    (deeper and self._leads_on(item.name, level))
-                    if is_folder
-                    else wanted(item)
-                ):
-                    continue
-                if not self._hidden and item.name.startswith(b"."):
-                    continue
-                if scope is not None and scope.ignores(
-                    self._really(item.path), item.name, is_folder
-                ):
-                    continue
-                if is_folder:
-                    todo.append((item.path, level + 1, scope))
-                elif item.is_symlink() or item.is_file():
+            files, folders, scope = self._chosen(folder, level, scope, wanted)
+            todo += [(item.path, level + 1, scope) for item in folders]
+            for item in files:
+                if item.is_symlink() or item.is_file():
                     yield item
+
+    def paths(self, wanted: Optional[Callable[[Any], Any]]) -> Iterator[List[bytes]]:
+        """Yield the paths of the wanted files below the top, in path order.
+
+        Each list has files of one directory.
+        """
+        todo: List[Any] = [(self._top, 1, self._scope)]
+        while todo:
+            at = todo.pop()
+            if isinstance(at, list):
+                yield at
+                continue
+            folder, level, scope = at
+            files, folders, scope = self._chosen(folder, level, scope, wanted)
+            paths = [i.path for i in files if i.is_file(follow_symlinks=False)]
+            # What is in a directory stands where its name with a slash would.
+            entered = {item.path + b"/": item.path for item in folders}
+            run: List[bytes] = []
+            turns: List[Any] = [run]
+            for path in sorted(paths + list(entered)):
+                if path in entered:
+                    run = []
+                    turns += [(entered[path], level + 1, scope), run]
+                else:
+                    run.append(path)
+            todo += [each for each in reversed(turns) if each]
+
+    def _chosen(
+        self,
+        folder: bytes,
+        level: int,
+        scope: Optional[Scope],
+        wanted: Optional[Callable[[Any], Any]],
+    ) -> Tuple[List[Any], List[Any], Optional[Scope]]:
+        """Return a directory's wanted files, those to enter, and its rules."""
+        found = self._names(folder)
+        if scope is not None:
+            scope = self._scope_in(folder, found, scope)
+        if not self._hidden:
+            found = [item for item in found if not item.name.startswith(b".")]
+        folders = [item for item in found if item.is_dir(follow_symlinks=False)]
+        files = found if wanted is None else list(filter(wanted, found))
+        if folders:
+            files = [i for i in files if not i.is_dir(follow_symlinks=False)]
+        if self.depth is not None and level >= self.depth:
+            folders = []
+        folders = [item for item in folders if self._leads_on(item.name, level)]
+        if scope is not None:
+            files = self._kept(files, scope, folders=False)
+            folders = self._kept(folders, scope, folders=True)
+        return files, folders, scope
+
+    def _kept(self, items: List[Any], scope: Scope, *, folders: bool) -> List[Any]:
+        """Leave out what the rules do."""
+        if not scope.active:
+            return [item for item in items if item.name not in _VERSION_CONTROL]
+        return [
+            item
+            for item in items
+            if not scope.ignores(self._really(item.path), item.name, folders)
+        ]
 
     def _names(self, folder: bytes) -> List[Any]:
         try:
@@ -3640,30 +3685,47 @@ def _status_of(item: Any) -> Optional[os.stat_result]:
 _FEW = 2
 
 
-def _matcher(pattern: Optional[str]) -> Optional[Callable[[str], Any]]:
+def _test_of(pattern: str) -> Callable[[bytes], Any]:
+    """Return what says whether a path matches a pattern."""
+    if _is_of_bytes(pattern):
+        return _matcher(pattern, of_bytes=True)  # type: ignore[return-value]
+    match = _matcher(pattern)
+    return lambda path: match(os.fsdecode(path))  # type: ignore[misc]
+
+
+def _is_of_bytes(pattern: str) -> bool:
+    """Whether bytes match as the characters do that they stand for."""
+    # One character of any kind may be several bytes.
+    return pattern.isascii() and not any(char in pattern for char in "?[\\")
+
+
+def _matcher(
+    pattern: Optional[str], *, of_bytes: bool = False
+) -> Optional[Callable[[Any], Any]]:
     if pattern is None:
         return None
     import re
 
     try:
-        match = re.compile(translate_glob(pattern)).match
+        source = translate_glob(pattern)
+        match = re.compile(source.encode("ascii") if of_bytes else source).match
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused("invalid", "the pattern cannot be used: %s" % error) from None
     if len(re.findall(r"\*+", pattern)) <= _FEW and pattern.count("{") <= _FEW:
         return match
     _signal.signal(_signal.SIGALRM, _too_late)
-    return lambda text: _in_time(match, text)
+    return lambda path: _in_time(match, path)
 
 
 def _too_late(*_: Any) -> None:
     raise Refused("invalid", "the pattern takes too long to match")
 
 
-def _in_time(match: Callable[[str], Any], text: str) -> Any:
+def _in_time(match: Callable[[Any], Any], path: Any) -> Any:
     """Match, unless a name was made on which many stars never come to an end."""
     _signal.setitimer(_signal.ITIMER_REAL, _LONGEST_MATCH)
     try:
-        return match(text)
+        return match(path)
     finally:
         _signal.setitimer(_signal.ITIMER_REAL, 0)
 
@@ -3939,6 +4001,13 @@ _CONTEXT = 100
 _LARGEST_FOUND = 32 << 20
 #: A tree with so many files is worth a program of its own.
 _WORTH_RIPGREP = 256
+#: Files that a scout looks at between two reports.
+_FILES_AT_A_TIME = 128
+#: Batches that a scout may have before it, and scouts.
+_AHEAD, _MOST_SCOUTS = 3, 4
+_HOLDS, _LACKS, _UNREADABLE = b"+-!"
+_TO_SCOUT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def search_tree(
@@ -3947,6 +4016,10 @@ def search_tree(
     """Write packed matches, in path order."""
     search = Search(fields, lambda data: _write_all(writer, data))
     files = Files(fields, root)
+    text = needed_text(fields)
+    if text and files.folder:
+        _look_where_it_stands(search, files, text)
+        return search.result()
     ripgrep = Ripgrep.for_search(fields, files, path, root)
     candidates = files.whole() if ripgrep is None else ripgrep.candidates(search)
     for file in candidates:
@@ -3963,71 +4036,94 @@ def search_tree(
     return search.result()
 
 
+def _look_where_it_stands(search: Search, files: Files, text: bytes) -> None:
+    """Look at the files that hold a text."""
+    scouts = Scouts(text)
+    try:
+        for batch, marks in scouts.marked(files.batches()):
+            search.files += len(batch) - marks.count(_UNREADABLE)
+            for path, mark in zip(batch, marks):
+                if mark == _UNREADABLE:
+                    search.skipped.append(path)
+                elif mark == _HOLDS and not search.look_at(path):
+                    return
+    finally:
+        scouts.dismiss()
+
+
 class Files:
     """The files that a search is about, in path order."""
 
     def __init__(self, fields: Dict[str, Any], root: bytes) -> None:
         self.top: bytes = fields["path"]
         self.folder = stat.S_ISDIR(os.stat(self.top).st_mode)
+        #: Those that `many` has found.
         self.found: List[bytes] = []
-        self._base = len(self.top.rstrip(b"/")) + 1
-        self._matches = _matcher(fields.get("glob"))
-        self._types = _matcher_of_names(fields.get("types"))
+        self._wanted = _test_of_searched(fields)
         self._fields = fields
         self._root = root
-        self._walk = self._tree().entries() if self.folder else iter(())
+        self._rest = self._below() if self.folder else iter(([self.top],))
 
-    def _tree(self) -> Walk:
+    def _below(self) -> Iterator[List[bytes]]:
         ignored = self._fields.get("ignored", True)
         hidden = self._fields.get("hidden", True)
         walk = Walk(self.top, ignored=ignored, root=self._root, hidden=hidden)
         if self._fields.get("glob") is not None:
             walk.narrow(self._fields["glob"])
-        return walk
+        return walk.paths(self._wanted)
 
     def find_all(self) -> List[bytes]:
-        """Find them all: sorting at the end is cheaper than going in order."""
-        found = self._tree().files(self._takes)
-        self.found = sorted(item.path for item in found if not item.is_symlink())
+        """Return them all."""
+        self.found = [path for paths in self._below() for path in paths]
         return self.found
 
     def many(self) -> bool:
         """Whether there are so many that another way pays; finds the first."""
-        for path in self._more():
-            self.found.append(path)
+        for paths in self._rest:
+            self.found += paths
             if len(self.found) >= _WORTH_RIPGREP:
                 return True
         return False
 
     def whole(self) -> Iterator[bytes]:
         """Yield them all."""
-        if not self.folder:
-            yield self.top
-            return
-        yield from list(self.found)
-        for path in self._more():
-            self.found.append(path)
-            yield path
+        yield from self.found
+        for paths in self._rest:
+            yield from paths
 
-    def _more(self) -> Iterator[bytes]:
-        for item in self._walk:
-            if item.is_file(follow_symlinks=False) and self._takes(item):
-                yield item.path
-
-    def _takes(self, item: Any) -> bool:
-        if self._types is not None and not self._types(os.fsdecode(item.name)):
-            return False
-        return self._matches is None or bool(
-            self._matches(os.fsdecode(item.path[self._base :]))
-        )
+    def batches(self) -> Iterator[List[bytes]]:
+        """Yield them all, so many at a time."""
+        batch: List[bytes] = []
+        for path in self.whole():
+            batch.append(path)
+            if len(batch) == _FILES_AT_A_TIME:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
 
 
-def _matcher_of_names(globs: Optional[List[str]]) -> Optional[Callable[[str], Any]]:
+def _test_of_searched(fields: Dict[str, Any]) -> Optional[Callable[[Any], Any]]:
+    """Return what says whether an item is searched; None if all are."""
+    glob, types = fields.get("glob"), fields.get("types")
+    by_glob = None if glob is None else _test_of_items(glob, fields["path"])
+    if types is None:
+        return by_glob
+    by_type = _test_of_names(types)
+    if by_glob is None:
+        return lambda item: by_type(item.name)
+    test = by_glob
+    return lambda item: by_type(item.name) and test(item)
+
+
+def _test_of_names(globs: List[str]) -> Callable[[bytes], Any]:
     import re
 
-    if globs is None:
-        return None
-    return re.compile("|".join(translate_glob(glob) for glob in globs)).match
+    source = "|".join(translate_glob(glob) for glob in globs)
+    if all(map(_is_of_bytes, globs)):
+        return re.compile(source.encode("ascii")).match
+    match = re.compile(source).match
+    return lambda name: match(os.fsdecode(name))
 
 
 class Search:
@@ -4058,6 +4154,14 @@ class Search:
             "skipped": self.skipped[:50],
             "truncated": self._cut,
         }
+
+    def look_at(self, path: bytes) -> bool:
+        """Search one file that was readable; returns whether to go on."""
+        try:
+            text = _searchable(path)
+        except (OSError, Refused):
+            return True
+        return text is None or self.look(path, text)
 
     def look(self, path: bytes, text: str) -> bool:
         """Search one file; returns whether to go on."""
@@ -4207,7 +4311,7 @@ def _searchable(path: bytes) -> Optional[str]:
 
 def text_to_search(data: bytes) -> Optional[str]:
     """Return a file's text with LF for every end of a line, None for no text."""
-    marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    marked = data.startswith(_UTF16_MARKS)
     if b"\0" in data and not marked:
         return None
     codec = encoding_of(data[:4]) if marked else "utf-8"
@@ -4228,6 +4332,219 @@ def _rest(fd: int, data: bytes) -> bytes:
 
 def _clipped(text: str) -> bytes:
     return text[:_LONGEST_LINE].encode("utf-8", "replace")
+
+
+def needed_text(fields: Dict[str, Any]) -> bytes:
+    """Return a text that every file with a match holds, b"" if none is known."""
+    import re
+
+    text = fields["pattern"]
+    if not fields["literal"]:
+        text = _longest_literal(text)
+    if fields["ignore_case"]:
+        return b""
+    # Ends of lines are others in files, and U+FFFD stands for what is no text.
+    pieces = re.split("[\n\r\0\ufffd\ud800-\udfff]", text)
+    return max(pieces, key=len).encode()
+
+
+#: An expression's escaped characters, plain ones, what takes others or no room,
+#: what may follow on it and what may make it void.
+_PARTS = (
+    r"\\([^\w])|([^\\\[{()|.^$*+?])"
+    r"|(\\[dDwWsSbBAZ]|\[\^?\]?(?:\\.|[^\\\]])*\]|[.^$()+])|(?<![()])([*?])|."
+)
+
+
+def _longest_literal(pattern: str) -> str:
+    """Return the longest text that is seen to be in every match, "" if none is.
+
+    None is where a file that has it, but no match, could take long to tell.
+    """
+    import re
+
+    if sum(map(pattern.count, "*+?")) > 1:
+        return ""
+    runs = [""]
+    for part in re.finditer(_PARTS, pattern, re.DOTALL):
+        if part.lastindex is None:
+            return ""
+        if part.lastindex < 3:
+            runs[-1] += part.group(part.lastindex)
+            continue
+        if part.lastindex == 4:
+            runs[-1] = runs[-1][:-1]
+        runs.append("")
+    return max(runs, key=len)
+
+
+class Scouts:
+    """Processes that tell which files hold a text, so that every processor helps.
+
+    A search of small files is for the most part the kernel's opening of them.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._scouts: List[Scout] = []
+
+    def marked(
+        self, batches: Iterator[List[bytes]]
+    ) -> Iterator[Tuple[List[bytes], bytes]]:
+        """Yield each batch of files with a mark for every file, in order."""
+        given: List[Tuple[List[bytes], Optional[Scout]]] = []
+        for number, batch in enumerate(batches):
+            if number == 1:
+                self._call()  # for the first alone no process would pay
+            given.append((batch, self._give(number, batch)))
+            if len(given) > _AHEAD * len(self._scouts):
+                yield self._taken(*given.pop(0))
+        for batch, scout in given:
+            yield self._taken(batch, scout)
+
+    def _call(self) -> None:
+        try:
+            for _ in range(_processors()):
+                self._scouts.append(Scout(self._text))
+        except OSError:
+            pass  # so many processes are not allowed; it goes without
+
+    def _give(self, number: int, batch: List[bytes]) -> Optional[Scout]:
+        if not self._scouts:
+            return None
+        scout = self._scouts[number % len(self._scouts)]
+        return scout if scout.give(batch) else None
+
+    def _taken(
+        self, batch: List[bytes], scout: Optional[Scout]
+    ) -> Tuple[List[bytes], bytes]:
+        marks = b"" if scout is None else scout.take(len(batch))
+        if len(marks) < len(batch):  # there is none, or it was killed
+            marks = _marks(self._text, batch)
+        return batch, marks
+
+    def dismiss(self) -> None:
+        """End them."""
+        for scout in self._scouts:
+            scout.dismiss()
+
+
+class Scout:
+    """One of these processes: takes batches in turn, and answers with marks.
+
+    Answers are so short that they always find room: nobody waits for a reader
+    that waits for a writer.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        reader, self._writer = os.pipe()
+        self._reader, writer = os.pipe()
+        try:
+            self._pid = os.fork()
+            if self._pid == 0:
+                _scout(text, reader, writer)
+        except OSError:
+            os.close(self._writer)
+            os.close(self._reader)
+            raise
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+    def give(self, batch: List[bytes]) -> bool:
+        """Send a batch; returns whether it took it."""
+        paths = b"\0".join(batch)
+        try:
+            _write_all(self._writer, len(paths).to_bytes(4, "big") + paths)
+        except OSError:
+            return False
+        return True
+
+    def take(self, count: int) -> bytes:
+        """Return the marks of a batch; fewer if it has ended."""
+        return _exactly(self._reader, count)
+
+    def dismiss(self) -> None:
+        """End it."""
+        _send_signal(self._pid, _signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._writer)
+        os.close(self._reader)
+
+
+def _processors() -> int:
+    """Return how many scouts are of use."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = os.cpu_count() or 1
+    return min(count, _MOST_SCOUTS) if count > 1 else 0
+
+
+def _scout(text: bytes, reader: int, writer: int) -> None:
+    """Be a scout."""
+    try:
+        low, high = sorted((reader, writer))
+        os.closerange(3, low)
+        os.closerange(low + 1, high)
+        os.closerange(high + 1, _highest())
+        while True:
+            size = int.from_bytes(_exactly(reader, 4), "big")
+            paths = _exactly(reader, size)
+            if not paths:
+                break
+            _write_all(writer, _marks(text, paths.split(b"\0")))
+    finally:
+        os._exit(0)
+
+
+def _exactly(fd: int, size: int) -> bytes:
+    """Return so many bytes; fewer if there are no more."""
+    data = b""
+    while len(data) < size:
+        piece = os.read(fd, size - len(data))
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def _marks(text: bytes, paths: List[bytes]) -> bytes:
+    """Return a mark for each file: whether it may hold a text."""
+    marks = bytearray()
+    for path in paths:
+        try:
+            fd = os.open(path, _TO_SCOUT)
+        except OSError:
+            marks.append(_UNREADABLE)
+            continue
+        try:
+            head = os.read(fd, _SAMPLE)
+            holds = text in head or head.startswith(_UTF16_MARKS)
+            if not holds and len(head) == _SAMPLE:
+                holds = _holds_further(fd, head, text)
+            marks.append(_HOLDS if holds else _LACKS)
+        except OSError:
+            marks.append(_UNREADABLE)
+        finally:
+            os.close(fd)
+    return bytes(marks)
+
+
+def _holds_further(fd: int, head: bytes, text: bytes) -> bool:
+    """Whether a file that goes on holds a text that its head has not whole."""
+    if b"\0" in head:
+        return False  # it is binary
+    size, window, reach = len(head), head, len(text) - 1
+    while size < _LARGEST_SEARCHED:
+        data = os.read(fd, 1 << 20)
+        if not data:
+            break
+        size += len(data)
+        window = window[max(0, len(window) - reach) :] + data
+        if text in window:
+            return True
+    return False
 
 
 class Ripgrep:
@@ -5129,12 +5446,19 @@ def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     root = guest._config["root"]
     if fields.get("pattern") is None and fields.get("ignored", True):
         return Stepped(guest, stream, scan_tree(fields, root))
+    # Each worker would load them anew.
+    _load("re", "heapq", *(["hashlib"] if fields["digest"] else []))
     # No pattern, of the host's or of a file of rules, can hold up the guest.
     return Worker(
         guest,
         stream,
         lambda _reader, writer: _carried(scan_tree(fields, root), writer),
     )
+
+
+def _load(*names: str) -> None:
+    for name in names:
+        __import__(name)
 
 
 def _carried(work: Any, writer: int) -> Dict[str, Any]:
@@ -5151,6 +5475,7 @@ def _carried(work: Any, writer: int) -> Dict[str, Any]:
 def _search(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     root = guest._config["root"]
     path = guest.environment({}).get("PATH", _DEFAULT_PATH.encode())
+    _load("re", "fcntl")
     return Worker(
         guest,
         stream,

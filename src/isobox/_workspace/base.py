@@ -40,6 +40,7 @@ from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Errors, Guard, Limited
 from isobox._workspace import arguments, transfer
+from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
 from isobox._workspace.outcome import checked, result_of
 from isobox._workspace.shell import Shell
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from isobox._approval.question import Approve
     from isobox._audit.sinks import AuditSink
     from isobox._core.isolation import Isolation
+    from isobox._core.network import Denial
     from isobox._core.ops import Body, SearchMode
     from isobox._core.patch import PatchFormat
     from isobox._core.results import (
@@ -324,14 +326,12 @@ class WorkspaceBase:
             end = await _fed(process, _encoded(stdin))
         finally:
             await process.aclose()
-        result = self._outcome(result_of(end), began)
+        result = replace(result_of(end), denials=self._denials(began))
         return checked(result, command, check=check)
 
-    def _outcome(self, result: RunResult, began: float) -> RunResult:
-        """Return a result with what the filter refused since it began."""
-        if self._gate is None:
-            return result
-        return replace(result, denials=self._gate.denials(began))
+    def _denials(self, since: float) -> tuple[Denial, ...]:
+        """Return what the network filter refused since a moment."""
+        return () if self._gate is None else self._gate.denials(since)
 
     async def start(
         self,
@@ -408,6 +408,7 @@ class WorkspaceBase:
                 self._do,
                 session_id,
                 limits=self._limits,
+                denials=self._denials,
             )
         return self._shells[session_id]
 
@@ -427,11 +428,9 @@ class WorkspaceBase:
             raise InvalidArgumentError(
                 "a session runs scripts; give the command as one string"
             )
-        began = time.monotonic()
-        result = await self.shell(session_id).run(
-            command, timeout=timeout, output_limit=output_limit
+        return await self.shell(session_id).run(
+            command, timeout=timeout, output_limit=output_limit, check=check
         )
-        return checked(self._outcome(result, began), command, check=check)
 
     async def _spawn(
         self,
@@ -900,6 +899,31 @@ class WorkspaceBase:
         await opened.open()
         self._exits.push_async_callback(opened.aclose)
         return opened
+
+    async def expose_host_port(
+        self, port: int, *, inside: int | None = None
+    ) -> Exposed:
+        """Make a port of the host's loopback reachable from inside.
+
+        Programs connect to 127.0.0.1 and the returned Exposed's `port`; it ends
+        with `aclose` or with the workspace. Nothing else of the host is reached
+        by it. Each connection is an operation of its own.
+
+        Args:
+            port: The host's port.
+            inside: The port inside, the same if None; 0 lets the sandbox choose.
+
+        Raises:
+            UnsupportedError: The backend cannot.
+            StorageError: The port inside is taken, or below 1024.
+        """
+        for number in (port, port if inside is None else inside):
+            if not (0 < number < 65536 or (number == 0 and inside == 0)):
+                raise InvalidArgumentError(f"port {number} is not from 1 to 65535")
+        exposed = Exposed(self._funnel(), port, port=port if inside is None else inside)
+        await exposed.open()
+        self._exits.push_async_callback(exposed.aclose)
+        return exposed
 
     async def snapshot(self) -> SnapshotRef:
         """Save the workspace's files where the sandbox cannot reach them.

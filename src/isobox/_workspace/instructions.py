@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
     from isobox._core.sandbox import Sandbox
     from isobox._core.spec import Limits, SandboxSpec
+    from isobox._policy.network import Network
     from isobox._policy.policy import Policy
 
+#: Rules that a model is shown.
+_MOST_RULES = 32
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -23,7 +26,7 @@ def instructions(sandbox: Sandbox, spec: SandboxSpec, policy: Policy) -> str:
         f"- Directory: {sandbox.root}. Relative paths start there, and so does Bash.",
         *_files(sandbox, spec),
         *_commands(spec.limits),
-        *_network(sandbox),
+        *_network(sandbox, policy.network),
         *_limits(spec.limits, isolated="isolated" in sandbox.capabilities),
         *_policy(policy),
     ]
@@ -64,14 +67,33 @@ def _commands(limits: Limits) -> Iterator[str]:
     )
 
 
-def _network(sandbox: Sandbox) -> Iterator[str]:
-    if "no_network" in sandbox.capabilities:
+def _network(sandbox: Sandbox, network: Network) -> Iterator[str]:
+    if "capture" in sandbox.capabilities:
+        yield from _filtered(network)
+    elif "no_network" in sandbox.capabilities:
         yield (
             "- Network: none, except the sandbox's own loopback. Nothing can be "
             "downloaded; if something is needed, say what, and ask the user for it."
         )
     else:
         yield "- Network: that of the machine."
+
+
+def _filtered(network: Network) -> Iterator[str]:
+    rules = [str(rule) for rule in network.rules]
+    shown = ", ".join(rules[:_MOST_RULES])
+    more = f" and {len(rules) - _MOST_RULES} more" if len(rules) > _MOST_RULES else ""
+    yield (
+        f"- Network: a filter lets through what these rules allow: {shown}{more}. "
+        "A host without a port means 80 and 443; ! denies, ? asks the user. "
+        "Everything else is refused, and the result of a command says so; private "
+        "addresses and the host's own services cannot be reached."
+    )
+    yield (
+        "- Secrets are not in the workspace. Where a variable holds a value that "
+        "begins with isobox_, use it as if it were the secret: it is replaced on the "
+        "way to the hosts that it is for, and works nowhere else."
+    )
 
 
 def _limits(limits: Limits, *, isolated: bool) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Self
 
+    from isobox._core.network import Denial
     from isobox._core.results import ByteStream, Process, Turn
     from isobox._core.spec import Limits
 
@@ -66,6 +68,7 @@ class Shell:
         session_id: str,
         *,
         limits: Limits,
+        denials: Callable[[float], tuple[Denial, ...]],
     ) -> None:
         if not _ID.fullmatch(session_id):
             raise InvalidArgumentError(
@@ -76,6 +79,7 @@ class Shell:
         self._start = start
         self._perform = perform
         self._limits = limits
+        self._denials = denials
         self._process: Process | None = None
         self._background: frozenset[bytes] = frozenset()
         self._lock = anyio.Lock()
@@ -121,8 +125,10 @@ class Shell:
             raise InvalidArgumentError("the script holds a NUL byte")
         timeout = bounded(self._limits, timeout)
         async with self._lock:
+            began = time.monotonic()
             try:
-                return await self._turn(sink, script, timeout, keep)
+                result = await self._turn(sink, script, timeout, keep)
+                return replace(result, denials=self._denials(began))
             except PolicyDeniedError:
                 raise  # nothing was sent: the shell is as it was
             except BaseException:

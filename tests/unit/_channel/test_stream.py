@@ -332,7 +332,7 @@ async def test_closing_tells_whoever_waits():
 async def test_a_listener_is_told_of_what_it_asked_for():
     async with lied_to() as (liar, sandbox):
         accepted: list[object] = []
-        sandbox.channel.on_accept = lambda stream, fields: accepted.append(
+        sandbox.channel.listeners[1] = lambda stream, fields: accepted.append(
             (stream, fields)
         )
         number = agent.ACCEPTED | 1

@@ -97,6 +97,8 @@ class Guest:
         self.sock = ours
         self.answers: dict[int, Answer] = {}
         self.frames: list[tuple[int, int, bytes]] = []
+        #: What came with each connection that it accepted, by stream.
+        self.accepted: dict[int, dict] = {}
         self.hello: dict | None = None
         self.generous = True
         self._input = bytearray()
@@ -219,6 +221,7 @@ class Guest:
             self.hello = agent.decode(payload)
         elif kind == agent.ACCEPT:
             self.answers[stream] = Answer(stream)
+            self.accepted[stream] = agent.decode(payload)
         elif stream in self.answers:
             self._on_stream(self.answers[stream], kind, payload)
         else:

@@ -705,6 +705,7 @@ def test_every_operation_is_cancelled_or_done(guest, tmp_path):
         "pull": {"path": path},
         "push": {"path": path + b"/to", "clear": False},
         "listen": {"port": 0},
+        "datagrams": {"port": 0},
     }.items():
         answer = guest.open(op, **fields)
         guest.control(answer, "cancel")

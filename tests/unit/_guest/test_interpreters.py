@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 import pytest
@@ -30,6 +31,7 @@ def works(guest: Guest, folder: bytes) -> None:
     commands(guest)
     files(guest, folder)
     trees(guest, folder)
+    ports(guest)
 
 
 def commands(guest: Guest) -> None:
@@ -111,6 +113,25 @@ def trees(guest: Guest, folder: bytes) -> None:
     assert not os.path.exists(folder + b"/copy")
 
 
+def ports(guest: Guest) -> None:
+    listen = guest.open("listen", port=0)
+    guest.until(lambda: bool(listen.events))
+    port = listen.events[0]["port"]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        guest.until(lambda: bool(guest.accepted))
+        guest.data(guest.answers[max(guest.accepted)], b"back", agent.BODY)
+        assert client.recv(10) == b"back"
+    datagrams = guest.open("datagrams", port=0)
+    guest.until(lambda: bool(datagrams.events))
+    with socket.socket(type=socket.SOCK_DGRAM) as client:
+        client.connect(("127.0.0.1", datagrams.events[0]["port"]))
+        client.send(b"?")
+        guest.until(lambda: bool(datagrams.bytes()))
+        guest.data(datagrams, datagrams.bytes(), agent.BODY)
+        client.settimeout(10)
+        assert client.recv(10) == b"?"
+
+
 def test_the_program_is_compiled_once_for_each_interpreter():
     assert bundle.program(sys.executable) is bundle.program(sys.executable)
     other = next((path for path in FOUND.values() if path), sys.executable)
@@ -127,6 +148,6 @@ def test_an_interpreter_that_is_none_is_refused(tmp_path):
 def test_every_operation_there_is_was_tried():
     assert set(agent._OPERATIONS) == {
         "spawn", "kill", "read", "write", "edit", "scan", "search", "remove",
-        "pull", "push", "dial", "listen", "read_lines", "patch",
+        "pull", "push", "dial", "listen", "datagrams", "read_lines", "patch",
     }  # fmt: skip
     assert set(SPAWN) >= {"argv", "script", "cwd"}

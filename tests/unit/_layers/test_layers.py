@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.meta.test_ops import example
 
 from isobox import abc
+from isobox._approval.question import Answers
 from isobox._audit.sinks import MemorySink
 from isobox._core import ops
 from isobox._core.results import Ongoing
 from isobox._core.spec import Limits
 from isobox._core.stack import compose
 from isobox._layers import Audit, Errors, Guard, Limited
+from isobox._policy.network import Network
 from isobox._policy.policy import Policy
 from isobox.errors import (
     IsoboxError,
@@ -27,6 +31,7 @@ from isobox.errors import (
 pytestmark = pytest.mark.anyio
 
 EVERY = [example(kind) for kind in abc.OPS]
+INSIDE = [op for op in EVERY if not isinstance(op, abc.Connect)]
 
 
 class Recorder:
@@ -57,7 +62,7 @@ def stack(
         sandbox,
         [
             Audit(sink, workspace="w", backend="b"),
-            Guard(policy or Policy.allow_all()),
+            Guard(policy or Policy.allow_all(), Answers(None)),
             Limited(limits or Limits()),
             Errors(backend="b"),
         ],
@@ -68,7 +73,7 @@ def named(op: Any) -> str:
     return op.name
 
 
-@pytest.mark.parametrize("op", EVERY, ids=named)
+@pytest.mark.parametrize("op", INSIDE, ids=named)
 async def test_what_is_allowed_reaches_the_sandbox_once(op):
     sandbox = Recorder("result")
     assert await stack(sandbox)(op) in ("result", None)
@@ -90,7 +95,7 @@ async def test_what_is_denied_never_reaches_it_and_is_recorded(op):
 # -- audit ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", EVERY, ids=named)
+@pytest.mark.parametrize("op", INSIDE, ids=named)
 async def test_an_intent_and_an_outcome_are_recorded_without_content(op):
     sink = MemorySink()
     await stack(Recorder(), sink=sink)(op)
@@ -102,7 +107,7 @@ async def test_an_intent_and_an_outcome_are_recorded_without_content(op):
     assert "12345" not in repr(sink.records)
 
 
-@pytest.mark.parametrize("op", EVERY, ids=named)
+@pytest.mark.parametrize("op", INSIDE, ids=named)
 async def test_what_cannot_be_recorded_does_not_happen(op):
     class Full:
         def put(self, record: object) -> None:
@@ -200,7 +205,7 @@ async def test_more_than_the_most_is_refused():
 # -- errors -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", EVERY, ids=named)
+@pytest.mark.parametrize("op", INSIDE, ids=named)
 async def test_an_error_learns_where_it_was(op):
     with pytest.raises(PathMissingError) as error:
         await stack(Recorder(PathMissingError("gone")))(op)
@@ -228,7 +233,7 @@ async def test_an_error_that_knows_is_not_told_otherwise():
         TimeoutError(),
     ],
 )
-@pytest.mark.parametrize("op", EVERY, ids=named)
+@pytest.mark.parametrize("op", INSIDE, ids=named)
 async def test_what_is_foreign_does_not_leave_the_sandbox(op, foreign):
     with pytest.raises(SandboxLostError) as error:
         await stack(Recorder(foreign))(op)
@@ -263,3 +268,84 @@ async def test_the_first_layer_is_the_outermost():
 
 def test_no_error_of_the_tree_is_left_without_a_base():
     assert issubclass(PolicyDeniedError, IsoboxError)
+
+
+def reaching(network):
+    return replace(Policy.allow_all(), network=Network.of(network))
+
+
+@pytest.mark.parametrize(
+    ("policy", "reached"),
+    [
+        (Policy.deny_all(), False),
+        (Policy.allow_all(), False),
+        (reaching(["other.example.org"]), False),
+        (replace(Policy.deny_all(), network=Network.of("open")), False),
+        (reaching("open"), True),
+    ],
+)
+async def test_connections_pass_the_same_stack(policy, reached):
+    reach, sink = AsyncMock(return_value=Ongoing()), MemorySink()
+    op = abc.Connect(host="www.example.org", port=443, via="direct", reach=reach)
+    perform = stack(Recorder(), policy=policy, sink=sink)
+    if reached:
+        await perform(op)
+    else:
+        with pytest.raises(PolicyDeniedError) as caught:
+            await perform(op)
+        assert caught.value.op == "connect"
+    assert reach.called is reached
+    assert sink.records[0]["facts"] == {
+        "host": "www.example.org",
+        "port": 443,
+        "via": "direct",
+    }
+
+
+async def test_a_rule_that_asks_is_answered_by_a_person():
+    asked = []
+
+    async def approve(question):
+        asked.append(question)
+        return question.facts["port"] == 443
+
+    answers = Answers(approve)
+    guard = Guard(reaching(["?www.example.org"]), answers)
+    perform = compose(Recorder(), [guard])
+
+    def connect(port, via="direct"):
+        reach = AsyncMock(return_value=Ongoing())
+        return abc.Connect(host="www.example.org", port=port, via=via, reach=reach)
+
+    for via in ("direct", "connect", "socks5"):
+        await perform(connect(443, via))
+    with pytest.raises(PolicyDeniedError, match="nobody allowed it"):
+        await perform(connect(80))
+    assert [(each.op, each.facts["port"]) for each in asked] == [
+        ("connect", 443),
+        ("connect", 80),
+    ]
+    assert asked[0].rule == "?www.example.org"
+    await answers.aclose()
+
+
+@pytest.mark.parametrize("ends", ["deadline", "close", "nobody", "error"])
+async def test_no_answer_is_a_no(ends):
+    async def approve(_):
+        if ends == "error":
+            raise ZeroDivisionError
+        await asyncio.sleep(60)
+
+    answers = Answers(None if ends == "nobody" else approve)
+    network = Network.of(["?www.example.org"])
+    deadline = 0.05 if ends == "deadline" else 50
+    policy = replace(Policy.allow_all(), network=replace(network, ask_timeout=deadline))
+    reach = AsyncMock(return_value=Ongoing())
+    op = abc.Connect(host="www.example.org", port=443, via="direct", reach=reach)
+    waiting = asyncio.ensure_future(compose(Recorder(), [Guard(policy, answers)])(op))
+    if ends == "close":
+        await asyncio.sleep(0.05)
+        await answers.aclose()
+    with pytest.raises(ZeroDivisionError if ends == "error" else PolicyDeniedError):
+        await waiting
+    assert not reach.called

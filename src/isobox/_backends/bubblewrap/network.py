@@ -20,6 +20,7 @@ from isobox.errors import BackendUnavailableError, InvalidArgumentError
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
 
     from isobox._backends.bubblewrap.plan import Plan
     from isobox._linux.planting import Kind
@@ -66,16 +67,16 @@ def files(spec: SandboxSpec) -> dict[str, bytes]:
     return made_up | {file.path: file.data for file in spec.files}
 
 
-def sockets(capture: Capture) -> list[tuple[Kind, str, int]]:
-    """Return what is to be bound inside: kind, address and port of each."""
-    ports = sorted({DNS, *capture.ports})
-    wanted: list[tuple[Kind, str, int]] = []
-    wanted += [("udp4", _ALL, DNS), ("udp6", "::", DNS)]
+def sockets(capture: Capture) -> Iterator[tuple[Kind, str, int]]:
+    """Yield what is to be bound inside: kind, address and port of each."""
+    ports = {DNS, *capture.ports}
+    yield "udp4", _ALL, DNS
+    yield "udp6", "::", DNS
     if capture.proxy_port not in ports:
-        wanted.append(("tcp4", "127.0.0.1", capture.proxy_port))
-    for port in ports:
-        wanted += [("tcp4", _ALL, port), ("tcp6", "::", port)]
-    return wanted
+        yield "tcp4", "127.0.0.1", capture.proxy_port
+    for port in sorted(ports):
+        yield "tcp4", _ALL, port
+        yield "tcp6", "::", port
 
 
 async def planted(plan: Plan, monitor: int, capture: Capture) -> list[socket.socket]:

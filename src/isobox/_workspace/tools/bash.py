@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
-from isobox._workspace.tools.ending import ending
+from isobox._workspace.tools.ending import ending, refused
 from isobox._workspace.tools.jobs import start_job
 from isobox._workspace.tools.offload import Offload
 from isobox._workspace.tools.schema import flag, number, optional_text
@@ -139,6 +139,7 @@ class Bash(SessionTool[BashArguments]):
             note(ending(result)),
             note(_begun_anew(self.workspace.root)) if self._lost(shell) else "",
             note("it left a process in the background") if result.background else "",
+            note(refused(result.denials)) if result.denials else "",
             is_error=result.timed_out,
             metadata={
                 "exit_code": result.exit_code,
@@ -147,6 +148,7 @@ class Bash(SessionTool[BashArguments]):
                 "background": result.background,
                 "duration": result.duration,
                 "full_output": offload.path if cut_short else None,
+                "denials": [str(denial) for denial in result.denials],
             },
         )
 

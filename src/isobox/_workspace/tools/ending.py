@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from isobox._core.results import signal_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from isobox._core.network import Denial
     from isobox._core.results import Exit, RunResult
+
+#: Refused connections that a model is told of.
+_MOST: Final = 8
 
 
 def ending(end: Exit | RunResult) -> str:
@@ -32,3 +38,13 @@ def ending(end: Exit | RunResult) -> str:
 
 def _names_signal(code: int) -> bool:
     return code - 128 in set(signal.Signals)
+
+
+def refused(denials: Sequence[Denial]) -> str:
+    """Return what the network filter refused, and what a model can do about it."""
+    shown = "; ".join(map(str, denials[:_MOST]))
+    more = f"; and {len(denials) - _MOST} more" if len(denials) > _MOST else ""
+    return (
+        f"the network filter refused {shown}{more}. If the task needs it, say what "
+        "for, and the user can allow it"
+    )
