@@ -87,6 +87,10 @@ class Vault:
                     self._learn(name, await reader.read())
                 except SecretError:
                     continue
+        return self.known()
+
+    def known(self) -> Redactor:
+        """Return what masks the values that were read by now."""
         if self._redactor is None:
             known = [value for values in self._known.values() for value in values]
             self._redactor = Redactor(value.encode() for value in known)

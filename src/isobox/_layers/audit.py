@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from isobox._core.facts import facts
 from isobox._core.results import Ongoing
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from isobox._audit.sinks import AuditSink
     from isobox._core.ops import Op
     from isobox._core.stack import Perform
@@ -21,8 +23,16 @@ R = TypeVar("R")
 class Audit:
     """The outermost layer: what it cannot record does not happen."""
 
-    def __init__(self, sink: AuditSink | None, *, workspace: str, backend: str) -> None:
+    def __init__(
+        self,
+        sink: AuditSink | None,
+        *,
+        workspace: str,
+        backend: str,
+        redact: Callable[[str], str] | None = None,
+    ) -> None:
         self._sink = sink
+        self._redact = redact
         self._workspace = workspace
         self._backend = backend
         self._numbers = itertools.count(1)
@@ -55,16 +65,29 @@ class Audit:
 
     def _put(self, number: int, kind: str, **fields: object) -> None:
         assert self._sink is not None  # noqa: S101 - callers have checked
-        self._sink.put(
-            {
-                "time": time.time(),
-                "workspace": self._workspace,
-                "backend": self._backend,
-                "number": number,
-                "kind": kind,
-                **fields,
-            }
-        )
+        record = {
+            "time": time.time(),
+            "workspace": self._workspace,
+            "backend": self._backend,
+            "number": number,
+            "kind": kind,
+            **fields,
+        }
+        if self._redact is not None:
+            record = {key: _each(value, self._redact) for key, value in record.items()}
+        self._sink.put(record)
+
+
+def _each(value: object, change: Callable[[str], str]) -> object:
+    """Return plain data with every text in it changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_each(item, change) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).items()
+        return {key: _each(item, change) for key, item in items}
+    return value
 
 
 def _failure(error: BaseException, started: float) -> dict[str, object]:

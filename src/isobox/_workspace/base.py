@@ -43,6 +43,7 @@ from isobox._workspace import arguments, transfer
 from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
 from isobox._workspace.outcome import checked, result_of
+from isobox._workspace.redacted import RedactedProcess
 from isobox._workspace.shell import Shell
 from isobox.errors import (
     InvalidArgumentError,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from isobox._core.sandbox import Provider, Sandbox
     from isobox._core.stack import R
     from isobox._egress.gate import Gate
+    from isobox._egress.redact import Redactor
     from isobox._egress.secret import Secret
     from isobox._policy.policy import Policy
     from isobox._workspace.arguments import NetworkOption
@@ -142,7 +144,10 @@ class WorkspaceBase:
         self._labels = dict(labels or {})
         self._sink = sink_for(audit)
         self._audit = Audit(
-            self._sink, workspace=self.workspace_id, backend=self.backend
+            self._sink,
+            workspace=self.workspace_id,
+            backend=self.backend,
+            redact=self._redacted if self._secrets else None,
         )
         self._workdir: str | None = None
         self._sandbox: Sandbox | None = None
@@ -329,6 +334,12 @@ class WorkspaceBase:
         result = replace(result_of(end), denials=self._denials(began))
         return checked(result, command, check=check)
 
+    def _redacted(self, text: str) -> str:
+        """Return a text without the values of secrets that were read by now."""
+        return (
+            text if self._gate is None else (self._gate.vault.known().redact_text(text))
+        )
+
     def _denials(self, since: float) -> tuple[Denial, ...]:
         """Return what the network filter refused since a moment."""
         return () if self._gate is None else self._gate.denials(since)
@@ -450,7 +461,8 @@ class WorkspaceBase:
         label: str | None = None,
     ) -> Process:
         argv, script = arguments.command(command)
-        return await self._do(
+        redactor = await self._redactor()
+        process = await self._do(
             Spawn(
                 argv=argv,
                 script=script,
@@ -468,6 +480,13 @@ class WorkspaceBase:
                 label=label,
             )
         )
+        return process if redactor is None else RedactedProcess(process, redactor)
+
+    async def _redactor(self) -> Redactor | None:
+        """Return what masks the values of secrets; None if there are none."""
+        if self._gate is None or not self._secrets:
+            return None
+        return await self._gate.vault.redactor()
 
     # -- files --------------------------------------------------------------
 

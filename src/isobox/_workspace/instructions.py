@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from isobox._core.protected import ABSENT
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Rules that a model is shown.
 _MOST_RULES = 32
+#: What stands for a secret inside.
+_PLACEHOLDER = re.compile("isobox_[0-9a-f]{16}_")
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -26,7 +29,7 @@ def instructions(sandbox: Sandbox, spec: SandboxSpec, policy: Policy) -> str:
         f"- Directory: {sandbox.root}. Relative paths start there, and so does Bash.",
         *_files(sandbox, spec),
         *_commands(spec.limits),
-        *_network(sandbox, policy.network),
+        *_network(sandbox, spec, policy.network),
         *_limits(spec.limits, isolated="isolated" in sandbox.capabilities),
         *_policy(policy),
     ]
@@ -67,9 +70,9 @@ def _commands(limits: Limits) -> Iterator[str]:
     )
 
 
-def _network(sandbox: Sandbox, network: Network) -> Iterator[str]:
+def _network(sandbox: Sandbox, spec: SandboxSpec, network: Network) -> Iterator[str]:
     if "capture" in sandbox.capabilities:
-        yield from _filtered(network)
+        yield from _filtered(spec, network)
     elif "no_network" in sandbox.capabilities:
         yield (
             "- Network: none, except the sandbox's own loopback. Nothing can be "
@@ -79,7 +82,7 @@ def _network(sandbox: Sandbox, network: Network) -> Iterator[str]:
         yield "- Network: that of the machine."
 
 
-def _filtered(network: Network) -> Iterator[str]:
+def _filtered(spec: SandboxSpec, network: Network) -> Iterator[str]:
     rules = [str(rule) for rule in network.rules]
     shown = ", ".join(rules[:_MOST_RULES])
     more = f" and {len(rules) - _MOST_RULES} more" if len(rules) > _MOST_RULES else ""
@@ -87,13 +90,15 @@ def _filtered(network: Network) -> Iterator[str]:
         f"- Network: a filter lets through what these rules allow: {shown}{more}. "
         "A host without a port means 80 and 443; ! denies, ? asks the user. "
         "Everything else is refused, and the result of a command says so; private "
-        "addresses and the host's own services cannot be reached."
+        "addresses are, unless a rule names them, and so are the host's services."
     )
-    yield (
-        "- Secrets are not in the workspace. Where a variable holds a value that "
-        "begins with isobox_, use it as if it were the secret: it is replaced on the "
-        "way to the hosts that it is for, and works nowhere else."
-    )
+    held = sorted(name for name, text in spec.env.items() if _PLACEHOLDER.match(text))
+    if held:
+        yield (
+            f"- Secrets: {', '.join(held)} hold placeholders. Use them as if they were "
+            "the secrets: they are replaced on the way to the hosts that they are "
+            "for, and work nowhere else."
+        )
 
 
 def _limits(limits: Limits, *, isolated: bool) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Json = dict[str, object]
 
@@ -51,6 +51,14 @@ class ToolResult:
     blocks: tuple[TextBlock | DataBlock, ...]
     is_error: bool = False
     metadata: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def redacted(self, redact: Callable[[str], str]) -> ToolResult:
+        """Return it with every text for the model changed by `redact`."""
+        blocks = tuple(
+            TextBlock(redact(block.text)) if isinstance(block, TextBlock) else block
+            for block in self.blocks
+        )
+        return replace(self, blocks=blocks)
 
     @property
     def text(self) -> str:

@@ -126,11 +126,13 @@ class SessionTool(Tool, Generic[A]):
             problems = "\n".join(f"- {each}" for each in error.problems)
             return failed(f"{self.name} was not run:\n{problems}", error="arguments")
         try:
-            return await self._perform(given)
+            result = await self._perform(given)
         except (SandboxLostError, WorkspaceClosedError):
             raise
         except IsoboxError as error:
-            return failed(error.message, error=type(error).__name__)
+            result = failed(error.message, error=type(error).__name__)
+        redactor = await self.workspace._redactor()
+        return result if redactor is None else result.redacted(redactor.redact_text)
 
     @abstractmethod
     async def _perform(self, given: A) -> ToolResult: ...

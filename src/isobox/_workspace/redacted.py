@@ -1,0 +1,126 @@
+"""What a command prints, with the values of secrets masked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from typing_extensions import override
+
+from isobox._core.results import ByteStream, Captured, Exit, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from isobox._egress.redact import Redactor
+
+#: Seconds that an end which may begin a value waits for what follows it: longer
+#: than between two pieces of one write, too short for a person to notice.
+_PATIENCE: Final = 0.1
+
+
+class RedactedStream(ByteStream):
+    """A stream with values masked, each byte by a `*`."""
+
+    def __init__(self, inner: ByteStream, redactor: Redactor) -> None:
+        super().__init__()
+        self._inner = inner
+        self._redactor = redactor
+        self._holds = False
+
+    @override
+    async def receive(self) -> bytes:
+        while True:
+            piece: bytes | None = None
+            with anyio.move_on_after(_PATIENCE if self._holds else None):
+                piece = await self._inner.receive()
+            if not piece:
+                self._holds = False
+                shown = self._redactor.flush()
+                if shown or piece is not None:
+                    return shown
+                continue
+            shown = self._redactor.feed(piece)
+            self._holds = len(shown) < len(piece)
+            if shown:
+                return shown
+
+    @override
+    def receive_nowait(self) -> bytes:
+        self._holds = False
+        return self._redactor.feed(self._inner.receive_nowait()) + (
+            self._redactor.flush()
+        )
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    @override
+    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
+        self._inner.on_end(hook)
+
+
+class RedactedProcess(Process):
+    """A process whose outputs have values masked."""
+
+    def __init__(self, inner: Process, redactor: Redactor) -> None:
+        super().__init__()
+        self._inner = inner
+        self._redactor = redactor
+        self.id = inner.id
+        self.pid = inner.pid
+        self.stdout = RedactedStream(inner.stdout, redactor.fresh())
+        self.stderr = RedactedStream(inner.stderr, redactor.fresh())
+        self.report = inner.report
+
+    @override
+    async def write(self, data: bytes) -> None:
+        await self._inner.write(data)
+
+    @override
+    async def write_eof(self) -> None:
+        await self._inner.write_eof()
+
+    @override
+    async def wait(self) -> Exit:
+        end = await self._inner.wait()
+        return replace(
+            end,
+            stdout=redacted(end.stdout, self._redactor),
+            stderr=redacted(end.stderr, self._redactor),
+        )
+
+    @override
+    async def signal(self, number: int) -> None:
+        await self._inner.signal(number)
+
+    @override
+    async def kill(self) -> None:
+        await self._inner.kill()
+
+    @override
+    async def resize(self, columns: int, rows: int) -> None:
+        await self._inner.resize(columns, rows)
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    @override
+    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
+        self._inner.on_end(hook)
+
+
+def redacted(captured: Captured | None, redactor: Redactor) -> Captured | None:
+    """Return captured output with values masked; its lengths stay."""
+    if captured is None:
+        return None
+    head, tail = (_whole(part, redactor) for part in (captured.head, captured.tail))
+    return replace(captured, head=head, tail=tail)
+
+
+def _whole(data: bytes, redactor: Redactor) -> bytes:
+    fresh = redactor.fresh()
+    return fresh.feed(data) + fresh.flush()
