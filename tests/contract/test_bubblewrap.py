@@ -12,11 +12,13 @@ class TestBubblewrap(WorkspaceContract):
         {
             "bounded_regex",
             "cancel",
+            "capture",
             "isolated",
             "no_network",
             "sized_tmp",
             "dial",
             "kill_tree",
+            "listen",
             "persistent",
             "posix_shell",
             "proc",

@@ -1,65 +1,106 @@
-"""Who watches the filters of a user's workspaces, live."""
+"""Who watches the filters of a user's workspaces, live.
+
+Each watcher has a socket in a directory that is its user's alone; each filter
+looks there, and tells whomever it finds. Nobody is waited for.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
+import secrets
 import socket
 import stat
-import tempfile
 import time
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+import anyio
+
+from isobox._egress.redact import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from typing import Self
 
     from isobox._egress.vault import Vault
 
-#: Bytes of one event.
-_LARGEST: Final = 32768
+#: What an event says, by the names that `isobox egress --json` prints.
+Event = dict[str, object]
+
+#: Characters of one text in an event. A target may have 65,536.
+_LONGEST: Final = 1024
+#: Bytes of one event: more than its few texts can have, each character escaped.
+_LARGEST: Final = 1 << 17
+#: Events that wait for one watcher; what comes then is counted and not told.
+_MOST: Final = 256
+#: Seconds until the next attempt where a watcher's queue is full. Kernels hold
+#: 10 datagrams there unless they are told otherwise (net.unix.max_dgram_qlen).
+_PAUSE: Final = 0.02
 #: Seconds for which the list of watchers is taken to be true.
 _FRESH: Final = 1.0
-
-Event = dict[str, object]
 
 
 def directory() -> str:
     """Return the directory of the watchers' sockets, which is the user's alone.
 
+    It does not depend on the environment: filters and watchers have to find the
+    same one, started by whatever and with `sudo`, too.
+
     Raises:
         PermissionError: There is one, and it is somebody else's.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    path = os.path.join(base, f"isobox-{os.getuid()}")
+    user = os.getuid()
+    base = f"/run/user/{user}"
+    path = os.path.join(base if _is_own(base) else "/tmp", f"isobox-{user}")  # noqa: S108
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
     # SAFETY: in a shared directory another user may have made it first.
-    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not own or found.st_mode & 0o077:
+    if not _is_own(path):
         raise PermissionError(f"{path} is not a directory of yours alone; remove it")
     return path
 
 
+def _is_own(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    private = found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return private and stat.S_ISDIR(found.st_mode)
+
+
 class Watcher:
-    """Receives the events of every filter of this user, while it is open."""
+    """Receives the events of every filter of this user, while it is open.
+
+    Raises:
+        PermissionError: The place for its socket is somebody else's.
+    """
 
     def __init__(self) -> None:
-        self._path = os.path.join(directory(), f"egress-{os.getpid()}.sock")
+        name = f"egress-{os.getpid()}-{secrets.token_hex(4)}.sock"
+        self._path = os.path.join(directory(), name)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-        self._socket.bind(self._path)
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind(self._path)
+        except BaseException:
+            self._socket.close()
+            raise
 
-    def __iter__(self) -> Iterator[Event]:
-        """Yield events as they come."""
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Yield events as they come; what is none is passed over."""
         while True:
-            yield json.loads(self._socket.recv(_LARGEST))
+            await anyio.wait_readable(self._socket)
+            with contextlib.suppress(BlockingIOError):
+                event = _decoded(self._socket.recv(_LARGEST))
+                if event is not None:
+                    yield event
 
     def close(self) -> None:
-        """Stop to receive."""
+        """Stop to receive; safe to call again."""
         self._socket.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -72,37 +113,90 @@ class Watcher:
 
 
 class Reporter:
-    """Tells whoever watches; nobody is waited for."""
+    """Tells whoever watches of a workspace's events.
+
+    An event that found a watcher's queue full is lost; the next one that finds
+    room says in `lost` how many were.
+    """
 
     def __init__(self, workspace: str, vault: Vault) -> None:
         self._workspace = workspace
         self._vault = vault
-        self._watchers: list[str] = []
-        self._looked = 0.0
+        self._watchers: dict[str, _Queue] = {}
+        self._looked = float("-inf")
 
     def __call__(self, event: Event) -> None:
-        """Send an event to every watcher."""
-        watchers = self._found()
-        if not watchers:
+        """Tell every watcher of an event, from within the event loop."""
+        self._look()
+        if not self._watchers:
             return
         told = {"time": time.time(), "workspace": self._workspace, **event}
-        data = json.dumps(told).encode("ascii")[:_LARGEST]
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.setblocking(False)
-            for path in watchers:
-                _send(sender, path, data)
+        shown = self._shown(told)
+        for watcher in self._watchers.values():
+            watcher.put(shown)
 
-    def _found(self) -> list[str]:
+    def _look(self) -> None:
         now = time.monotonic()
         if now - self._looked > _FRESH:
             self._looked = now
-            self._watchers = _watchers()
-        return self._watchers
+            known = self._watchers
+            self._watchers = {p: known.get(p) or _Queue(p) for p in _watchers()}
+
+    def _shown(self, event: Event) -> Event:
+        """Return an event without the values of secrets that are known by now."""
+        values = [value for each in self._vault._known.values() for value in each]
+        redactor = Redactor(value.encode() for value in values)
+        return {
+            name: _short(redactor.redact_text(value))
+            if isinstance(value, str)
+            else value
+            for name, value in event.items()
+        }
 
 
 def reporter(workspace: str, vault: Vault) -> Callable[[Event], None]:
     """Return what tells the watchers of a workspace's events."""
     return Reporter(workspace, vault)
+
+
+class _Queue:
+    """What one watcher is still to be told."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._waiting: deque[bytes] = deque()
+        self._lost = 0
+        self._later: asyncio.TimerHandle | None = None
+
+    def put(self, event: Event) -> None:
+        if len(self._waiting) >= _MOST:
+            self._lost += 1
+            return
+        if self._lost:
+            event = {**event, "lost": self._lost}
+            self._lost = 0
+        self._waiting.append(json.dumps(event).encode("ascii"))
+        if self._later is None:
+            self._send()
+
+    def _send(self) -> None:
+        self._later = None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            try:
+                while self._waiting:
+                    sender.sendto(self._waiting[0], self._path)
+                    self._waiting.popleft()
+            except BlockingIOError:
+                loop = asyncio.get_running_loop()
+                self._later = loop.call_later(_PAUSE, self._send)
+            except ConnectionRefusedError:
+                # Whoever listened there was killed.
+                self._waiting.clear()
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+            except OSError:
+                self._waiting.clear()
 
 
 def _watchers() -> list[str]:
@@ -111,15 +205,23 @@ def _watchers() -> list[str]:
         names = os.listdir(path)
     except OSError:
         return []
-    return [os.path.join(path, name) for name in names if name.endswith(".sock")]
+    return [
+        os.path.join(path, name)
+        for name in names
+        if name.startswith("egress-") and name.endswith(".sock")
+    ]
 
 
-def _send(sender: socket.socket, path: str, data: bytes) -> None:
+def _short(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}[... {len(text) - _LONGEST} characters more]"
+
+
+def _decoded(data: bytes) -> Event | None:
+    # SAFETY: a sandbox that is shown the directory could send here as well.
     try:
-        sender.sendto(data, path)
-    except ConnectionRefusedError:
-        # Whoever listened there was killed.
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-    except OSError:
-        pass
+        event: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Event", event) if isinstance(event, dict) else None

@@ -24,6 +24,7 @@ from isobox.testing.contract.glob import GlobContract
 from isobox.testing.contract.grep import GrepContract
 from isobox.testing.contract.isolation import IsolationContract
 from isobox.testing.contract.lifecycle import LifecycleContract
+from isobox.testing.contract.network import NetworkContract
 from isobox.testing.contract.output import OutputContract
 from isobox.testing.contract.paths import PathsContract
 from isobox.testing.contract.remove import RemoveContract
@@ -51,6 +52,7 @@ __all__ = [
     "IsolationContract",
     "Kill",
     "LifecycleContract",
+    "NetworkContract",
     "OutputContract",
     "PathsContract",
     "RemoveContract",
@@ -86,6 +88,7 @@ class WorkspaceContract(
     TransferContract,
     ShellContract,
     ForwardContract,
+    NetworkContract,
     SnapshotContract,
     IsolationContract,
     ErrorsContract,
