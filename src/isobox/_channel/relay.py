@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 #: Every address of 127.0.0.0/8 is local, and nobody uses so high ones.
 NAMES: Final = "127.64.0.0/10"
 
-#: Connections of a sandbox that are served at once; more wait in the kernel. The
-#: guest needs three descriptors for each, and is often allowed 1024.
-MOST: Final = 192
+#: Connections of a sandbox that are served at once; more wait in the kernel. What
+#: a hostile guest can make the host keep is a window for each: 64 MiB.
+MOST: Final = 512
 
 _LOOPBACK: Final = "127.0.0.1"
 _ONE: Final = bytes((agent.BODY, 0, 0, 0, 1))

@@ -14,6 +14,7 @@ import anyio
 
 from isobox._channel.background import Background
 from isobox._channel.sockets import SocketConnection
+from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -105,9 +106,11 @@ class Trap:
     ) -> None:
         try:
             if port == DNS:
-                await self._answer_stream(connection)
+                await _converse(connection, self.asked)
             else:
                 await self.outlet.connected(connection, address, port)
+        except (OSError, IsoboxError):
+            await connection.abort()
         except Exception as error:  # noqa: BLE001 - one connection, not the others
             _report("a caught connection was not served", error)
         finally:
@@ -166,12 +169,6 @@ class Trap:
         except Exception as error:  # noqa: BLE001 - one question, not the others
             _report("a question for a name was not answered", error)
             return None
-
-    async def _answer_stream(self, connection: Connection) -> None:
-        try:
-            await _converse(connection, self.asked)
-        except (OSError, TimeoutError):
-            await connection.abort()
 
     def _answer_datagrams(self, sock: socket.socket) -> None:
         for _ in range(_TURN):

@@ -14,8 +14,8 @@ Reach = Literal[
     "loopback",  # this host
     "metadata",  # a cloud's service that hands out credentials
     "link_local",
-    "private",  # RFC 1918, RFC 4193, RFC 6598, site-local
-    "reserved",  # documentation, benchmarks, multicast, broadcast, unspecified
+    "private",  # RFC 1918, RFC 4193, RFC 6598, RFC 8215, site-local
+    "reserved",  # documentation, benchmarks, multicast, broadcast, unassigned
 ]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -52,6 +52,7 @@ _BLOCKS: Final[tuple[tuple[Reach, tuple[Network, ...]], ...]] = (
             _V4("100.64.0.0/10"),
             _V6("fc00::/7"),
             _V6("fec0::/10"),
+            _V6("64:ff9b:1::/48"),
         ),
     ),
     (
@@ -67,6 +68,7 @@ _BLOCKS: Final[tuple[tuple[Reach, tuple[Network, ...]], ...]] = (
             _V4("224.0.0.0/3"),
             _V6("::/128"),
             _V6("100::/64"),
+            _V6("2001::/23"),
             _V6("2001:db8::/32"),
             _V6("3fff::/20"),
             _V6("ff00::/8"),
@@ -74,10 +76,15 @@ _BLOCKS: Final[tuple[tuple[Reach, tuple[Network, ...]], ...]] = (
     ),
 )
 
+#: Gateways to IPv4 that everybody may use (RFC 6052).
+_TRANSLATED: Final = _V6("64:ff9b::/96")
+#: All of IPv6 that is given out for the internet (RFC 4291, 2.4).
+_GLOBAL: Final = _V6("2000::/3")
+
 #: Prefixes that carry an IPv4 address: RFC 6052's well-known and local-use
-#: (RFC 8215) translation, the old compatible form, and the mapped one.
+#: (RFC 8215) translation, the old compatible form, and the mapped ones.
 _LAST_FOUR: Final = (
-    _V6("64:ff9b::/96"),
+    _TRANSLATED,
     _V6("64:ff9b:1::/48"),
     _V6("::/96"),
     _V6("::ffff:0:0/96"),
@@ -111,7 +118,8 @@ def _plain(address: Address) -> Reach:
     for kind, blocks in _BLOCKS:
         if any(address in block for block in blocks):
             return kind
-    return "public"
+    given = address.version == 4 or address in _GLOBAL or address in _TRANSLATED
+    return "public" if given else "reserved"
 
 
 def carried(address: Address) -> tuple[Address, ...]:

@@ -15,6 +15,7 @@ Capability = Literal[
     "no_network",  # commands have no route out
     "listen",  # ports inside that reach the host
     "capture",  # traffic led to the host's filter
+    "read_only",  # a workspace that commands cannot write to
     "persistent",  # files outlive the sandbox
     "user",  # commands as another user
 ]
@@ -31,6 +32,7 @@ CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "no_network",
         "listen",
         "capture",
+        "read_only",
         "persistent",
         "user",
     )

@@ -128,6 +128,8 @@ class SandboxSpec:
         protect: Keep names that the host executes from being written: `.git`,
             editors' and agents' configuration, hooks, rc files.
         unprotected: Names of these that may be written all the same.
+        read_only: Show the workspace's directory without the right to write. A
+            sandbox that has it so has the capability of that name.
         strict: The narrower system call filter.
         debug: Let processes trace one another, as debuggers need.
         min_isolation: Refuse to start with less.
@@ -145,6 +147,7 @@ class SandboxSpec:
     mounts: tuple[Mount, ...] = ()
     protect: bool = True
     unprotected: frozenset[str] = frozenset()
+    read_only: bool = False
     strict: bool = False
     debug: bool = False
     min_isolation: MinIsolation = "full"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Final
 from urllib.parse import quote, quote_plus
 
 #: Of Base64's characters, those that depend on what stands before a text that
 #: begins 0, 1 or 2 bytes after a multiple of three.
-_FOREIGN = (0, 2, 3)
+_FOREIGN: Final = (0, 2, 3)
+_URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
 def in_base64(text: bytes) -> tuple[bytes, ...]:
@@ -25,9 +27,6 @@ def in_base64(text: bytes) -> tuple[bytes, ...]:
         forms[form] = None
         forms[form.translate(_URLSAFE)] = None
     return tuple(forms)
-
-
-_URLSAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def written(value: bytes) -> tuple[bytes, ...]:

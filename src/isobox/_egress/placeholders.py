@@ -23,7 +23,7 @@ PLACEHOLDER: Final = re.compile(
     rb"%s{16}%s%s{1,32}%s%s{16}" % (_LINE, _HEX, _LINE, _LETTER, _LINE, _HEX)
 )
 #: The bytes of the longest form: 74 characters, all percent-encoded.
-LONGEST: Final = 3 * 74
+_LONGEST: Final = 3 * 74
 
 
 def make(names: Iterable[str]) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Scanner:
     def feed(self, chunk: bytes) -> str | None:
         """Return the name of the secret whose placeholder ends in `chunk`."""
         data = self._tail + chunk
-        self._tail = data[max(0, len(data) - LONGEST + 1) :]
+        self._tail = data[max(0, len(data) - _LONGEST + 1) :]
         return self._finder.find(data) if self._finder.begins(data) else None
 
 

@@ -75,6 +75,7 @@ def sign(sent: Request, keys: Keys, how: SigV4, *, now: float | None = None) -> 
         raise PolicyDeniedError(
             "a body signed in pieces cannot be signed again; let the client send "
             "it unsigned or whole (botocore: payload_signing_enabled=False)",
+            rule="secrets",
             op="connect",
         )
     headers = tuple(h for h in sent.headers if h[0].lower() not in _OLD)
@@ -132,20 +133,21 @@ def _canonical(sent: Request, body: str, service: str) -> tuple[str, str]:
 
 
 def _path(path: bytes, service: str) -> str:
-    # S3 takes a key as it is; the others normalise the path and quote it twice.
-    once = quote(unquote_to_bytes(path), safe="/~") or "/"
-    return once if service == _S3 else quote(_normal(path.decode("latin-1")), safe="/~")
+    if service == _S3:
+        return quote(unquote_to_bytes(path), safe="/~") or "/"
+    # All others normalise the path, and quote what is quoted already.
+    return quote(_normal(path), safe="/~")
 
 
-def _normal(path: str) -> str:
-    kept: list[str] = []
-    for segment in path.split("/"):
-        if segment == "..":
+def _normal(path: bytes) -> bytes:
+    kept: list[bytes] = []
+    for segment in path.split(b"/"):
+        if segment == b"..":
             del kept[-1:]
-        elif segment not in ("", "."):
+        elif segment not in (b"", b"."):
             kept.append(segment)
-    slash = "/" if path.endswith("/") and kept else ""
-    return "/" + "/".join(kept) + slash
+    slash = b"/" if path.endswith(b"/") and kept else b""
+    return b"/" + b"/".join(kept) + slash
 
 
 def _query(query: bytes) -> str:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "Scanner", "StrayPlaceholderError", "Vault"]
 
-#: Placeholders that one request may hold. Each may become 64 KiB.
-_MOST: Final = 16
+#: Bytes of placeholders that one request may hold: some forty. Each may become
+#: 64 KiB.
+_MOST: Final = 2048
 #: Values of one secret that are remembered, for redaction, once it has another.
 _REMEMBERED: Final = 8
 
@@ -38,7 +39,7 @@ class StrayPlaceholderError(PolicyDeniedError):
     """
 
     def __init__(self, message: str, *, secret: str) -> None:
-        super().__init__(message, op="connect")
+        super().__init__(message, rule=f"secret {secret}", op="connect")
         self.secret = secret
 
 
@@ -51,9 +52,12 @@ class Vault:
     """
 
     def __init__(self, secrets: Iterable[Secret]) -> None:
-        self._secrets = tuple(secrets)
+        self._secrets = _with_parts(secrets)
+        _check_variables(self._secrets)
         _check_places(self._secrets)
-        self._readers = _readers(self._secrets)
+        self._readers = {
+            s.name: Reader(s.name, s.origin, max_age=s.max_age) for s in self._secrets
+        }
         self._placeholders = placeholders.make(s.name for s in self._secrets)
         self._finder = Finder(self._placeholders)
         self._known: dict[str, deque[str]] = {}
@@ -124,7 +128,8 @@ class Vault:
             return sent
         values = {secret.name: await self._value(secret) for secret in used}
         filled = self._swap(sent, values)
-        for secret in used:
+        # A signature covers what the others put there.
+        for secret in sorted(used, key=lambda secret: secret.sigv4 is not None):
             filled = await self._fill(filled, secret, values[secret.name])
         return filled.with_header(b"Accept-Encoding", b"identity")
 
@@ -141,9 +146,11 @@ class Vault:
         if stray is not None:
             raise _stray(stray, sent, here)
         # SAFETY: placeholders of 50 bytes must not become megabytes.
-        if len(whole) - len(rest) > _MOST * placeholders.LONGEST:
+        if len(whole) - len(rest) > _MOST:
             raise PolicyDeniedError(
-                f"a request holds at most {_MOST} placeholders", op="connect"
+                "a request with so many placeholders is none that a program needs",
+                rule="secrets",
+                op="connect",
             )
         return {s.name for s in here if self._swap(sent, {s.name: ""}) != sent}
 
@@ -220,26 +227,27 @@ def _stray(name: str, sent: Request, here: list[Secret]) -> StrayPlaceholderErro
     )
 
 
-def _readers(secrets: tuple[Secret, ...]) -> dict[str, Reader]:
+def _with_parts(secrets: Iterable[Secret]) -> tuple[Secret, ...]:
+    """Return the secrets, and those that they consist of."""
     named: dict[str, Secret] = {}
-    for secret in _with_parts(secrets):
-        if named.setdefault(secret.name, secret) != secret:
-            raise InvalidArgumentError(f"two secrets are called {secret.name}")
-    variables = [secret.variable for secret in secrets]
-    if len(set(variables)) < len(variables):
-        raise InvalidArgumentError("two secrets have the same name or variable")
-    return {
-        name: Reader(name, secret.origin, max_age=secret.max_age)
-        for name, secret in named.items()
-    }
-
-
-def _with_parts(secrets: tuple[Secret, ...]) -> Iterable[Secret]:
     for secret in secrets:
-        yield secret
-        if secret.sigv4 is not None:
-            parts = (secret.sigv4.access_key_id, secret.sigv4.session_token)
-            yield from (part for part in parts if isinstance(part, Secret))
+        for part in (secret, *_parts(secret.sigv4)):
+            if named.setdefault(part.name, part) != part:
+                raise InvalidArgumentError(f"two secrets are called {part.name}")
+    return tuple(named.values())
+
+
+def _parts(how: SigV4 | None) -> Iterable[Secret]:
+    parts = () if how is None else (how.access_key_id, how.session_token)
+    return (part for part in parts if isinstance(part, Secret))
+
+
+def _check_variables(secrets: tuple[Secret, ...]) -> None:
+    variables: set[str] = set()
+    for secret in secrets:
+        if secret.variable in variables:
+            raise InvalidArgumentError(f"two secrets fill {secret.variable}")
+        variables.add(secret.variable)
 
 
 def _check_places(secrets: tuple[Secret, ...]) -> None:

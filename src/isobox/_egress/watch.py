@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 #: What an event says, by the names that `isobox egress --json` prints.
 Event = dict[str, object]
 
+#: Where each user's session has a directory, and where everybody may make one.
+_SESSIONS: Final = "/run/user"
+_SHARED: Final = "/tmp"  # noqa: S108 - the directory in it is checked
+
 #: Characters of one text in an event. A target may have 65,536.
 _LONGEST: Final = 1024
 #: Bytes of one event: more than its few texts can have, each character escaped.
@@ -53,8 +57,8 @@ def directory() -> str:
         PermissionError: There is one, and it is somebody else's.
     """
     user = os.getuid()
-    base = f"/run/user/{user}"
-    path = os.path.join(base if _is_own(base) else "/tmp", f"isobox-{user}")  # noqa: S108
+    session = os.path.join(_SESSIONS, str(user))
+    path = os.path.join(session if _is_own(session) else _SHARED, f"isobox-{user}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     # SAFETY: in a shared directory another user may have made it first.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from isobox._core.facts import path_of
 from isobox._core.ops import Connect
+from isobox._policy.policy import ROOT
 from isobox.errors import PolicyDeniedError
 
 if TYPE_CHECKING:
@@ -24,19 +25,21 @@ _DEADLINE: Final = 60.0
 class Guard:
     """Lets through what the policy, or a person whom it asks, allows."""
 
-    def __init__(self, policy: Policy, answers: Answers) -> None:
+    def __init__(self, policy: Policy, answers: Answers, root: str = ROOT) -> None:
         self._policy = policy
         self._answers = answers
+        self._root = root
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
-        decision = self._policy.decide(op)
+        decision = self._policy.decide(op, self._root)
         if decision.verdict == "allow" or await self._is_approved(op, decision):
             return await inner(op)
         reason = decision.reason
         if decision.verdict == "ask":
             reason += ", and nobody allowed it"
         raise PolicyDeniedError(
-            f"the policy denies {op.name}: {reason} (rule {decision.rule!r})",
+            f"the policy denies {op.name}: {reason} (rule {decision.rule!r}"
+            f"{decision.source and f' at {decision.source}'})",
             rule=decision.rule,
             reason=reason,
             op=op.name,

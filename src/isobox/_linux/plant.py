@@ -49,8 +49,8 @@ IPV6_RECVPKTINFO = 49
 #: An answer leaves from an address that no interface has.
 IPV6_FREEBIND = 78
 
-#: As many as may wait; the namespace's `somaxconn` allows 4096.
-BACKLOG = 1024
+#: As many as may wait: what the namespace's `somaxconn` allows.
+BACKLOG = 4096
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -106,6 +106,7 @@ def plant(spec: Spec, host: _socket.socket) -> None:
     if spec.routes:
         for family in families:
             make_all_local(family)
+        let_wait()
     for kind, address, port in spec.sockets:
         if family_of(kind) in families:
             give(host, opened(kind, address, port))
@@ -168,6 +169,18 @@ def make_all_local(family: int) -> None:
     netlink.close()
     if code:
         raise OSError(-code, os.strerror(-code), f"route for family {int(family)}")
+
+
+def let_wait() -> None:
+    """Have connections that find no room try again.
+
+    With cookies, some would look open to who made them and be forgotten here.
+    """
+    try:
+        with open("/proc/sys/net/ipv4/tcp_syncookies", "wb", 0) as file:
+            file.write(b"0")
+    except OSError:
+        pass  # in a container it may be read-only: then some have to time out
 
 
 def family_of(kind: str) -> int:

@@ -17,8 +17,10 @@ class Decision:
         verdict: Whether it may happen.
         rule: The rule that decided.
         reason: Why, in words for a person or a model.
+        source: Where the rule stands, such as `policy.toml:12`.
     """
 
     verdict: Verdict
     rule: str
     reason: str
+    source: str = ""

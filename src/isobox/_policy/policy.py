@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from isobox._core.ops import Connect
-from isobox._policy.decision import Decision
+from isobox._policy.decision import Decision, Verdict
 from isobox._policy.network import NONE, Network
+from isobox._policy.op_rule import Rule
+from isobox._policy.part import Part, parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from isobox._core.ops import Op
+
+#: The directory of a workspace where nobody says which.
+ROOT: Final = "/workspace"
+_ORDER: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +26,20 @@ class Policy:
     """What may happen in a workspace; the same operation, the same decision.
 
     Attributes:
-        default: What it says of everything inside the sandbox.
+        default: What it says of everything inside that no rule is about.
         network: What may be reached outside.
+        rules: What it says of operations that do something in particular. Deny
+            beats ask beats allow.
+        read_only: The workspace's files cannot be changed, by the rules and in
+            the sandbox.
+        tightened_by: Policies that may forbid more, and allow nothing.
     """
 
     default: Decision
     network: Network = field(default=NONE)
+    rules: tuple[Rule, ...] = ()
+    read_only: bool = False
+    tightened_by: tuple[Policy, ...] = ()
 
     @classmethod
     def allow_all(cls) -> Policy:
@@ -35,8 +51,103 @@ class Policy:
         """Deny every operation."""
         return cls(Decision("deny", "deny_all", "nothing is allowed"))
 
-    def decide(self, op: Op[object]) -> Decision:
-        """Say whether `op` may happen."""
+    @classmethod
+    def preset(
+        cls, name: str, *, network: object = None, rules: Iterable[Rule] = ()
+    ) -> Policy:
+        """Return a preset policy: `read_only`, `auto` or `full_access`.
+
+        Args:
+            name: The preset.
+            network: What may be reached, as a workspace's `network`; what the
+                preset says if None.
+            rules: More rules.
+
+        Raises:
+            InvalidArgumentError: There is no such preset.
+        """
+        from isobox._policy.presets import preset  # noqa: PLC0415 - uses this module
+
+        return preset(name, network=network, rules=rules)
+
+    @classmethod
+    def auto(cls, *, network: object = None, rules: Iterable[Rule] = ()) -> Policy:
+        """Return the preset `auto`: work inside, ask before what goes beyond."""
+        return cls.preset("auto", network=network, rules=rules)
+
+    def tightened(self, other: Policy) -> Policy:
+        """Return a policy that allows what this one and `other` allow."""
+        return replace(self, tightened_by=(*self.tightened_by, other))
+
+    def with_rules(self, rules: Iterable[Rule]) -> Policy:
+        """Return this policy with more rules."""
+        return replace(self, rules=(*self.rules, *rules))
+
+    def decide(self, op: Op[object], root: str = ROOT) -> Decision:
+        """Say whether `op` may happen.
+
+        Args:
+            op: The operation.
+            root: Absolute path inside of the workspace's directory.
+        """
+        found = [decision for _, decision in self.explain(op, root)]
+        return max(found, key=lambda decision: _ORDER[decision.verdict])
+
+    def explain(self, op: Op[object], root: str = ROOT) -> list[tuple[Part, Decision]]:
+        """Return each part of an operation, with what is said of it.
+
+        The strictest of these is the decision.
+        """
+        inside = self._looks_inside() or any(
+            other._looks_inside() for other in self.tightened_by
+        )
+        found: list[tuple[Part, Decision]] = []
+        for part in parts(op, commands=inside):
+            found.append((part, self._of(op, part, root)))
+            found.extend(
+                (part, other._of(op, part, root)) for other in self.tightened_by
+            )
+        return found
+
+    def _looks_inside(self) -> bool:
+        return any(rule.looks_inside for rule in self.rules)
+
+    def _of(self, op: Op[object], part: Part, root: str) -> Decision:
+        fitting = [rule for rule in self.rules if rule.fits(part, root)]
+        if fitting:
+            return _said(max(fitting, key=lambda rule: _ORDER[rule.verdict]), part)
         if isinstance(op, Connect) and self.default.verdict == "allow":
             return self.network.decide(op)
+        if part.doubts and self._looks_inside() and self.default.verdict == "allow":
+            return Decision("ask", "not understood", "; ".join(part.doubts[:4]))
         return self.default
+
+
+def without_runs(policy: Policy) -> Policy:
+    """Return a read-only policy for a sandbox that cannot hold it by itself."""
+    rule = Rule(
+        verdict="deny",
+        name="read_only",
+        ops=("run",),
+        reason="the workspace is read-only, and here a command could still write",
+    )
+    return policy.with_rules([rule])
+
+
+def _said(rule: Rule, part: Part) -> Decision:
+    reason = rule.reason or _REASONS[rule.verdict]
+    if part.command is not None and part.command.program is not None:
+        reason = f"{reason} ({_shown(part.command.program, part.command.arguments)})"
+    return Decision(rule.verdict, rule.title, reason, rule.source)
+
+
+def _shown(program: str, arguments: Sequence[str]) -> str:
+    text = " ".join((program, *arguments))
+    return text if len(text) <= 120 else f"{text[:120]}..."
+
+
+_REASONS: Final[dict[Verdict, str]] = {
+    "allow": "a rule allows it",
+    "ask": "a rule asks a person",
+    "deny": "a rule denies it",
+}

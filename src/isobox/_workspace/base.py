@@ -39,6 +39,7 @@ from isobox._core.results import PATH_ERRORS
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Errors, Guard, Limited
+from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
 from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
@@ -160,6 +161,12 @@ class WorkspaceBase:
 
     # -- life ---------------------------------------------------------------
 
+    def _enforced(self, sandbox: Sandbox) -> Policy:
+        """Return the policy, with rules for what the sandbox does not hold."""
+        if self._policy.read_only and "read_only" not in sandbox.capabilities:
+            return without_runs(self._policy)
+        return self._policy
+
     def _way_out(self) -> Gate | None:
         if not self._policy.network:
             if self._secrets:
@@ -196,7 +203,7 @@ class WorkspaceBase:
                 sandbox,
                 [
                     self._audit,
-                    Guard(self._policy, answers),
+                    Guard(self._enforced(sandbox), answers, sandbox.root),
                     Limited(self._limits),
                     Errors(backend=self.backend),
                 ],
@@ -1033,6 +1040,7 @@ class WorkspaceBase:
             env=self._env,
             limits=self._limits,
             labels=self._labels,
+            read_only=self._policy.read_only,
         )
         return spec if self._gate is None else self._gate.spec(spec)
 

@@ -104,6 +104,37 @@ def run(
             metavar="NAME", help="A protected name, as .git, that it may write."
         ),
     ] = None,
+    min_isolation: Annotated[
+        str,
+        typer.Option(
+            metavar="LEAST",
+            help="Start with less than full isolation: no_proc or landlock.",
+        ),
+    ] = "full",
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="What it may connect to; !HOST denies, ?HOST asks; or open, or "
+            "none; repeatable.",
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SOURCE@HOST[,HOST]",
+            help="What is attached outside to its requests to these hosts; SOURCE "
+            "is env:VAR, file:/PATH or command:PROGRAM; repeatable.",
+        ),
+    ] = None,
+    ask_network: Annotated[
+        bool,
+        typer.Option(
+            "--ask-network",
+            help="Ask on the terminal about every other host; the command has no "
+            "terminal then.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,
@@ -123,10 +154,27 @@ def run(
         memory=memory,
         mounts=tuple(mount or ()),
         unprotected=tuple(unprotected or ()),
+        min_isolation=min_isolation,
+        network=tuple(network or ()),
+        secrets=tuple(secret or ()),
+        ask_network=ask_network,
         as_json=as_json,
         audit=audit,
     )
     finish(lambda: _run.run(request))
+
+
+@app.command(help="Show what the network filters of your workspaces decide, live.")
+def egress(
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each event as a line of JSON.")
+    ] = False,
+) -> None:
+    """Watch the network filters."""
+    from isobox.cli import egress as _egress  # noqa: PLC0415
+
+    finish(lambda: _egress.egress(as_json=as_json))
 
 
 @app.command(help="Say which backends work here, and what the others need.")

@@ -6,17 +6,19 @@ import json
 import os
 import pwd
 import sys
+import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 from typing_extensions import override
 
 from isobox._core.results import RunResult
-from isobox._core.spec import Limits
+from isobox._core.spec import Limits, MinIsolation
 from isobox._workspace.base import WorkspaceBase
 from isobox._workspace.classes import mount, names
-from isobox.cli import terminal
+from isobox.cli import network, terminal
+from isobox.cli.person import Person
 from isobox.cli.status import TIMED_OUT
 from isobox.cli.streams import STDERR, STDIN, STDOUT, Collector, carry, copy, feed
 from isobox.errors import (
@@ -27,9 +29,11 @@ from isobox.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Coroutine, Iterable
+    from typing import Any
 
-    from isobox._core.results import Exit
+    from isobox._core.network import Denial
+    from isobox._core.results import ByteStream, Exit
     from isobox._core.spec import SandboxSpec
 
 #: What isolates where nobody says what should.
@@ -48,6 +52,10 @@ class Request:
     memory: int | None = None
     mounts: tuple[str, ...] = ()
     unprotected: tuple[str, ...] = ()
+    min_isolation: str = "full"
+    network: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    ask_network: bool = False
     as_json: bool = False
     audit: str | None = None
 
@@ -80,23 +88,39 @@ async def _run(request: Request) -> int:
     async with workspace:
         if request.as_json:
             return await _captured(workspace, request)
-        if os.isatty(STDIN) and os.isatty(STDOUT):
-            return await _interactive(workspace, request)
-        return await _streamed(workspace, request)
+        status = await _shown(workspace, request)
+        network.tell(workspace.denials())
+        return status
 
 
-async def _streamed(workspace: WorkspaceBase, request: Request) -> int:
+async def _shown(workspace: _WithDirectory, request: Request) -> int:
+    if request.ask_network:
+        # The terminal is for the questions.
+        piped = not os.isatty(STDIN)
+        return await _streamed(workspace, request, workspace.person.show, piped=piped)
+    if os.isatty(STDIN) and os.isatty(STDOUT):
+        return await _interactive(workspace, request)
+    return await _streamed(workspace, request, copy, piped=True)
+
+
+async def _streamed(
+    workspace: WorkspaceBase,
+    request: Request,
+    show: Callable[[ByteStream, int], Coroutine[Any, Any, None]],
+    *,
+    piped: bool,
+) -> int:
     process = await workspace.start(
-        request.command, stdin=True, timeout=request.timeout
+        request.command, stdin=piped, timeout=request.timeout
     )
     async with process:
         end = await carry(
             process,
             outputs=(
-                partial(copy, process.stdout, STDOUT),
-                partial(copy, process.stderr, STDERR),
+                partial(show, process.stdout, STDOUT),
+                partial(show, process.stderr, STDERR),
             ),
-            meanwhile=(partial(feed, process),),
+            meanwhile=(partial(feed, process),) if piped else (),
         )
     return _status(end)
 
@@ -118,7 +142,7 @@ async def _interactive(workspace: WorkspaceBase, request: Request) -> int:
     return _status(end)
 
 
-async def _captured(workspace: WorkspaceBase, request: Request) -> int:
+async def _captured(workspace: _WithDirectory, request: Request) -> int:
     piped = not os.isatty(STDIN)
     process = await workspace.start(
         request.command, stdin=piped, timeout=request.timeout
@@ -133,7 +157,8 @@ async def _captured(workspace: WorkspaceBase, request: Request) -> int:
             ),
             meanwhile=(partial(feed, process),) if piped else (),
         )
-    _print(_fields(end, output, errors))
+    denials = network.fields(workspace.denials())
+    _print({**_fields(end, output, errors), "denials": denials})
     return _status(end)
 
 
@@ -176,7 +201,7 @@ def _terminal_type(request: Request) -> dict[str, str | None]:
     return {"TERM": os.environ.get("TERM", "dumb")}
 
 
-def _workspace(request: Request) -> WorkspaceBase:
+def _workspace(request: Request) -> _WithDirectory:
     backend = request.backend or DEFAULT
     kind: type[_WithDirectory]
     kind = type("Workspace", (_WithDirectory,), {"backend": backend})
@@ -188,13 +213,22 @@ def _workspace(request: Request) -> WorkspaceBase:
 
 class _WithDirectory(WorkspaceBase):
     def __init__(self, workdir: str, request: Request) -> None:
+        self.person = Person()
         super().__init__(
             env=_variables(request.env),
             audit=request.audit,
             limits=Limits(memory=request.memory),
+            network=network.network(request.network, ask=request.ask_network),
+            secrets=network.secrets(request.secrets),
+            approve=self.person.approve if request.ask_network else None,
         )
         self._workdir = os.path.abspath(workdir)
         self._request = request
+        self._began = time.monotonic()
+
+    def denials(self) -> tuple[Denial, ...]:
+        """Return what the network filter has refused so far."""
+        return self._denials(self._began)
 
     @override
     def _spec(self) -> SandboxSpec:
@@ -202,7 +236,17 @@ class _WithDirectory(WorkspaceBase):
             super()._spec(),
             mounts=tuple(mount(path) for path in self._request.mounts),
             unprotected=names(self._request.unprotected),
+            min_isolation=_least(self._request.min_isolation),
         )
+
+
+def _least(word: str) -> MinIsolation:
+    known = get_args(MinIsolation)
+    if word not in known:
+        raise InvalidArgumentError(
+            f"--min-isolation {word}: there are {', '.join(known)}"
+        )
+    return cast("MinIsolation", word)
 
 
 def _variables(pairs: Iterable[str]) -> dict[str, str]:

@@ -31,16 +31,21 @@ def complain(message: str) -> None:
         print(f"isobox: {printable(message)}", file=sys.stderr)  # noqa: T201
 
 
-def printable(text: str) -> str:
+def printable(text: str, *, kept: str = "\n") -> str:
     """Return `text` without what a terminal obeys; lines stay lines.
 
     SAFETY: part of a message may come from a sandbox, and an escape sequence
     would write on the user's terminal in our name.
     """
     return "".join(
-        char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
+        char if char.isprintable() or char in kept else ascii(char)[1:-1]
         for char in text
     )
+
+
+def one_line(text: str) -> str:
+    """Return `text` as `printable` does, without line breaks."""
+    return printable(text, kept="")
 
 
 def finish(work: Callable[[], Awaitable[int]]) -> NoReturn:

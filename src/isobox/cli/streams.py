@@ -57,7 +57,16 @@ async def copy(source: ByteStream, descriptor: int) -> None:
         BrokenPipeError: Nobody reads it any more.
     """
     async for piece in source:
-        await to_thread.run_sync(_write_all, descriptor, piece, abandon_on_cancel=True)
+        await write(descriptor, piece)
+
+
+async def write(descriptor: int, data: bytes) -> None:
+    """Write all of `data`, without keeping anybody else waiting.
+
+    Raises:
+        BrokenPipeError: Nobody reads it any more.
+    """
+    await to_thread.run_sync(_write_all, descriptor, data, abandon_on_cancel=True)
 
 
 class Collector:

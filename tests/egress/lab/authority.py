@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DAY = dt.timedelta(days=1)
+#: Java wants one; this is everybody's.
+STORE_PASSWORD = b"changeit"
 #: What a key may be used for, besides signing certificates.
 OTHER_USES = (
     "digital_signature",
@@ -58,6 +61,8 @@ class Authority:
         )
         self.file = folder / f"{title}.pem"
         self.file.write_bytes(self.pem)
+        self.store = folder / f"{title}.p12"
+        self.store.write_bytes(_java_store(self._certificate))
 
     @property
     def pem(self) -> bytes:
@@ -108,6 +113,12 @@ class Authority:
         context.load_cert_chain(file)
         context.set_alpn_protocols(["http/1.1"])
         return context
+
+
+def _java_store(certificate: x509.Certificate) -> bytes:
+    entry = pkcs12.PKCS12Certificate(certificate, b"authority")
+    encryption = serialization.BestAvailableEncryption(STORE_PASSWORD)
+    return pkcs12.serialize_java_truststore([entry], encryption)
 
 
 def _today() -> dt.datetime:

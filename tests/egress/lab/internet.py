@@ -40,6 +40,7 @@ class Internet:
             on which nothing was said.
         datagrams: Every datagram to port 443.
         forge: The git server.
+        faults: Errors of the servers themselves.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,6 +56,7 @@ class Internet:
         }
         self._contexts = _contexts(self.authority, folder)
         self._asked = WeakKeyDictionary[object, str]()
+        self.faults: list[BaseException] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -137,7 +139,12 @@ class Internet:
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.faults.append(error)
 
     async def _accept(
         self,
@@ -169,9 +176,11 @@ class Internet:
             transport, protocol = await loop.connect_accepted_socket(
                 lambda: asyncio.StreamReaderProtocol(reader), client, ssl=tls
             )
-            seen.sni = self._asked.get(transport.get_extra_info("ssl_object"))
-            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
             try:
+                if tls:
+                    secure = transport.get_extra_info("ssl_object")
+                    seen.sni = self._asked.get(secure)
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 await serve(seen, reader, writer)
             finally:
                 transport.close()
@@ -186,10 +195,9 @@ class Internet:
 
         def named(connection: ssl.SSLObject, name: str, _: ssl.SSLContext) -> None:
             self._asked[connection] = name
-            _, _, parent = (name or "").partition(".")
+            parent = (name or "").partition(".")[2]
             near = self._contexts.get(f"*.{parent}", first)
-            context = self._contexts.get(name, near)
-            connection.context = context
+            connection.context = self._contexts.get(name, near)
 
         first.sni_callback = named
         return first

@@ -222,10 +222,7 @@ class Conversation:
                 headers=[
                     ("Upgrade", "websocket"),
                     ("Connection", "Upgrade"),
-                    (
-                        "Sec-WebSocket-Accept",
-                        base64.b64encode(accept.digest()).decode(),
-                    ),
+                    ("Sec-WebSocket-Accept", accept),
                 ],
             )
         )

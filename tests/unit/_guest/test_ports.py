@@ -1,4 +1,4 @@
-"""Ports that the guest opens, of which it is told no more than the host has room for."""
+"""Ports that the guest opens; the host hears no more than it has room for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from tests.unit._guest.client import Guest, sees_descriptors
+from tests.unit._guest.client import Guest, sees_descriptors, stdout
 
 from isobox._guest import agent
 
@@ -207,3 +207,22 @@ def test_a_flood_stays_within_the_window(guest, asker):
     seen = len(answer.bytes())
     asker.sendto(b"still there", (LOCAL, port))
     guest.until(lambda: len(answer.bytes()) > seen)
+
+
+# -- descriptors ------------------------------------------------------------------
+
+
+def test_what_it_starts_may_open_as_many_files_as_before():
+    limited = ("prlimit", "--nofile=300:2000")
+    with Guest(prefix=limited) as guest:
+        port_of(guest, "listen")
+        _, port = port_of(guest, "listen")
+        script = b"ulimit -Sn; ulimit -Hn"
+        for _ in range(3):
+            # The first warden may be older than the port.
+            ran = [guest.spawn(script=script) for _ in range(3)]
+            assert {stdout(guest.result(each)) for each in ran} == {b"300\n2000\n"}
+        with clients(port, 150):
+            guest.credit(guest.answers[2], agent.BODY, 150)
+            guest.until(lambda: len(guest.accepted) == 150)
+            assert not any(guest.answers[stream].error for stream in guest.accepted)

@@ -10,9 +10,10 @@ from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from isobox._egress.forms import written
 from isobox._egress.redact import Redactor
 
 VALUE = b's3cr3t/+%\\"1 \xc3\xa9&=#?~>'
@@ -82,6 +83,7 @@ def test_base64_is_masked_so_that_at_most_two_bytes_at_an_end_are_left(
     assert end * 6 // 8 >= len(before + VALUE) - 2
 
 
+@settings(deadline=None)
 @given(
     values=VALUES,
     noise=st.lists(st.binary(max_size=8), min_size=1, max_size=5),
@@ -98,6 +100,7 @@ def test_a_stream_is_masked_alike_however_it_is_cut(values, noise, places, form)
     assert len(whole) == len(data)
 
 
+@settings(deadline=None)
 @given(
     values=st.lists(
         st.text(alphabet="ab", min_size=8, max_size=10).map(str.encode),
@@ -111,14 +114,16 @@ def test_values_that_overlap_are_masked_as_one(values, data, places):
     assert redact(values, *cut(data, places)) == plainly(values, data)
 
 
+@settings(deadline=None)
 @given(
     data=st.binary(max_size=400), values=VALUES, places=st.lists(st.integers(0, 400))
 )
 def test_what_holds_no_value_stays(data, values, places):
-    assume(plainly(values, data) == data)
+    assume(not any(form in data for value in values for form in written(value)))
     assert redact(values, *cut(data, places)) == data
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=8, max_size=40), st.binary(max_size=60), st.integers(0, 60))
 def test_nothing_is_held_back_but_a_beginning(value, data, more):
     data += value[: more % len(value)]

@@ -10,7 +10,7 @@ from functools import partial
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isobox._egress import sources
@@ -173,6 +173,7 @@ def test_a_secret_of_the_command_line_that_is_none(text):
     assert VALUE not in str(error.value)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_secret_or_refused(text):
     try:
@@ -270,14 +271,14 @@ async def test_a_command_that_is_not_there():
 
 @pytest.mark.anyio
 async def test_a_command_that_takes_too_long_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "DEADLINE", 0.5)
+    monkeypatch.setattr(sources, "DEADLINE", 1.5)
     script = f"echo $$ > {tmp_path}/pid; sleep 60 & wait"
     began = time.monotonic()
-    assert "more than 0.5 seconds" in await refusal(("command", "sh", "-c", script))
-    assert time.monotonic() - began < 5
+    assert "more than 1.5 seconds" in await refusal(("command", "sh", "-c", script))
+    assert time.monotonic() - began < 20
     group = int((tmp_path / "pid").read_text())
     while _alive(group):
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         await anyio.sleep(0.02)
 
 

@@ -1,0 +1,336 @@
+"""Print what the network filter costs: isobox's against none, and mitmproxy.
+
+    bench/.venv/bin/python bench/egress.py
+    bench/.venv/bin/python bench/egress.py --only kept --rounds 3
+
+`bench/run.py` makes the environment. It needs root, nginx, and a C compiler with
+OpenSSL's headers (apt-get install nginx-light gcc libssl-dev).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import intercepting
+import origin
+from measure import MB, MiB, duration, interleaved, resident
+from origin import LARGE, LENGTH, OPEN, SECRET, SMALL, VALUE
+from rivals import plain
+from table import Line, markdown
+
+from isobox import BubblewrapWorkspace, Network, Secret
+
+BENCH = Path(__file__).resolve().parent
+
+ADDED = 1.5e-3
+RATE = 300 * MB
+REQUESTS = 2000
+
+Report = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a request gets to the server.
+
+    Attributes:
+        title: What the table calls it.
+        to: The client's words for it, in the sandbox.
+        direct: Who does the same without a filter.
+        rival: Who does the same by mitmproxy.
+        issuer: Who must have signed the certificate that the client sees.
+    """
+
+    title: str
+    to: tuple[str, ...]
+    direct: str
+    rival: str | None = None
+    issuer: str = ""
+
+
+HTTP = (OPEN, "80")
+HTTPS = ("-s", OPEN, "443")
+KEYED = ("-s", SECRET, "443")
+
+DIRECT = {
+    "HTTP": HTTP,
+    "HTTPS": HTTPS,
+    "HTTPS with the key": ("-H", f"Authorization: {VALUE}", *KEYED),
+}
+
+
+def ways(port: int) -> list[Way]:
+    """Return isobox's ways, with the port of its proxy inside."""
+    proxy = ("-p", f"127.0.0.1:{port}")
+    return [
+        Way("HTTP, caught", HTTP, "HTTP", "mitmproxy HTTP"),
+        Way("HTTP, by the proxy", (*proxy, *HTTP), "HTTP", "mitmproxy HTTP"),
+        Way("HTTPS, passed through", HTTPS, "HTTPS", None, "bench"),
+        Way(
+            "HTTPS, read, key attached",
+            KEYED,
+            "HTTPS with the key",
+            "mitmproxy HTTPS",
+            "isobox workspace CA",
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is measured.
+
+    Attributes:
+        title: What the table calls it.
+        load: The client's words for it.
+        path: What is asked for.
+        value: What is taken of the client's report; larger is better unless it
+            is a time.
+    """
+
+    title: str
+    load: tuple[str, ...]
+    path: str
+    value: Callable[[Report], float]
+    time: bool = False
+    target: float | None = None
+
+
+def _rate(report: Report) -> float:
+    return report["requests"] / report["seconds"]
+
+
+KINDS = {
+    "kept": Kind(
+        "a request on a kept connection",
+        ("-k", "-n", "1000"),
+        SMALL,
+        lambda report: report["median"],
+        time=True,
+        target=ADDED,
+    ),
+    "new": Kind(
+        "a request on a new connection",
+        ("-n", "300"),
+        SMALL,
+        lambda report: report["median"],
+        time=True,
+        target=ADDED,
+    ),
+    "stream": Kind(
+        "one stream of 1 GB",
+        ("-n", "1"),
+        LARGE,
+        lambda report: report["bytes"] / report["seconds"],
+        target=RATE,
+    ),
+    "many": Kind(
+        "32 kept connections",
+        ("-k", "-c", "32", "-n", "6000"),
+        SMALL,
+        _rate,
+        target=REQUESTS,
+    ),
+    "many-new": Kind("32 new connections at a time", ("-c", "32", "-n", "1500"), SMALL, _rate),
+}
+
+
+class Bench:
+    """Runs the client outside and inside.
+
+    Args:
+        load: The client.
+        ws: A workspace that has it.
+        trust: By side, the certificates that the client there trusts.
+    """
+
+    def __init__(
+        self, load: Path, ws: BubblewrapWorkspace, trust: dict[str, Path]
+    ) -> None:
+        self._load = load
+        self._ws = ws
+        self._trust = trust
+
+    async def outside(self, side: str, words: Sequence[str]) -> Report:
+        """Run it beside the server."""
+        trusted = f"SSL_CERT_FILE={self._trust[side]}"
+        return _report(await plain(["env", trusted, str(self._load), *words]))
+
+    async def inside(self, way: Way, words: Sequence[str]) -> Report:
+        """Run it in the sandbox."""
+        result = await self._ws.run([f"./{self._load.name}", *words], check=True)
+        report = _report(result.stdout_bytes)
+        if not str(report["issuer"]).startswith(way.issuer):
+            raise RuntimeError(f"{way.title}: the certificate is {report['issuer']}'s")
+        return report
+
+    def contenders(self, kind: Kind) -> dict[str, Callable[[], Awaitable[float]]]:
+        """Return everyone who takes part in a measurement."""
+        proxy = ("-p", f"127.0.0.1:{intercepting.PORT}")
+        found: dict[str, Callable[[], Awaitable[float]]] = {}
+        for name, to in DIRECT.items():
+            found[name] = self._measured(kind, to, lambda w: self.outside("none", w))
+        for way in self.ways():
+            found[way.title] = self._measured(
+                kind, way.to, lambda w, way=way: self.inside(way, w)
+            )
+        for name, to in (("mitmproxy HTTP", HTTP), ("mitmproxy HTTPS", KEYED)):
+            found[name] = self._measured(
+                kind, (*proxy, *to), lambda w: self.outside("mitmproxy", w)
+            )
+        return found
+
+    def ways(self) -> list[Way]:
+        """Return isobox's ways to the server."""
+        return ways(self._ws._gate._capture.proxy_port)  # type: ignore[union-attr]
+
+    def _measured(
+        self,
+        kind: Kind,
+        to: Sequence[str],
+        run: Callable[[Sequence[str]], Awaitable[Report]],
+    ) -> Callable[[], Awaitable[float]]:
+        async def call() -> float:
+            report = await run([*kind.load, *to, kind.path])
+            if report["bytes"] % (LENGTH if kind.path == LARGE else 1024):
+                raise RuntimeError(f"{to}: {report['bytes']} bytes")
+            return kind.value(report)
+
+        return call
+
+    async def compare(self, kind: Kind, rounds: int) -> list[Line]:
+        """Measure in turns; return the lines of the table."""
+        samples = await interleaved(self.contenders(kind), rounds=rounds, warmup=1)
+        for name, values in samples.items():
+            said = ", ".join(_said(kind, value) for value in sorted(values))
+            print(f"  {name}: {said}", file=sys.stderr)
+        found = {name: statistics.median(values) for name, values in samples.items()}
+        return [_line(kind, way, found) for way in self.ways()]
+
+    async def weigh(self, connections: int) -> Line:
+        """Return what the filter's memory grows by with open connections."""
+        words = ["-k", "-c", str(connections), "-n", str(connections), "-w", "3"]
+        grown = []
+        for way in self.ways():
+            before = resident()
+            async with await self._ws.start([f"./{self._load.name}", *words, *way.to, SMALL]) as process:
+                async for _ in process:
+                    grown.append(resident() - before)
+                    break
+        said = "; ".join(
+            f"{way.title}: {bytes_ / connections / 1024:.0f} KiB each"
+            for way, bytes_ in zip(self.ways(), grown, strict=True)
+        )
+        return Line(f"memory with {connections} connections", said, "", "", "", None)
+
+
+def _report(output: bytes) -> Report:
+    found: Report = json.loads(output)
+    return found
+
+
+def _said(kind: Kind, value: float) -> str:
+    if kind.time:
+        return duration(value)
+    if kind.path == LARGE:
+        return f"{value / MB:.0f} MB/s"
+    return f"{value:.0f}/s"
+
+
+def _line(kind: Kind, way: Way, found: dict[str, float]) -> Line:
+    ours, direct = found[way.title], found[way.direct]
+    theirs = None if way.rival is None else found[way.rival]
+    others = f"direct: {_said(kind, direct)}"
+    ratio = f"+ {duration(ours - direct)}" if kind.time else f"{ours / direct:.2f} x direct"
+    target, met = _target(kind, ours, direct)
+    if theirs is not None:
+        others += f"; mitmproxy: {_said(kind, theirs)}"
+        gain = theirs / ours if kind.time else ours / theirs
+        ratio += f", {gain:.1f} x faster"
+        target = f"{target}, faster" if target else "faster"
+        met = (met is not False) and gain > 1
+    work = f"{kind.title}: {way.title}"
+    return Line(work, _said(kind, ours), others, ratio, target, met)
+
+
+def _target(kind: Kind, ours: float, direct: float) -> tuple[str, bool | None]:
+    if kind.target is None:
+        return "", None
+    if kind.time:
+        return f"≤ + {duration(kind.target)}", ours - direct <= kind.target
+    return f"≥ {_said(kind, kind.target)}", ours >= kind.target
+
+
+def compiled(folder: Path) -> Path:
+    """Compile the client."""
+    made = folder / "load"
+    command = ["cc", "-O2", "-D_GNU_SOURCE", "-o", made, BENCH / "load.c"]
+    subprocess.run([*command, "-lssl", "-lcrypto"], check=True)
+    return made
+
+
+@contextlib.asynccontextmanager
+async def bench(folder: Path) -> AsyncIterator[Bench]:
+    """Start the server, mitmproxy and a workspace."""
+    work, lab = folder / "work", folder / "lab"
+    work.mkdir()
+    lab.mkdir()
+    load = compiled(work)
+    origin.connect(lab)
+    with origin.served(lab) as authority:
+        os.environ["SSL_CERT_FILE"] = str(authority)
+        network = Network(
+            rules=(f"{OPEN}:80", f"{OPEN}:443", f"{SECRET}:443", f"{origin.ADDRESS}:*"),
+            connections=2000,
+            per_second=1_000_000,
+        )
+        secret = Secret(
+            "KEY", source=lambda: VALUE[7:], hosts=[SECRET], header="Authorization: Bearer {}"
+        )
+        with intercepting.proxied(lab, authority) as theirs:
+            async with BubblewrapWorkspace(
+                work, network=network, secrets=[secret]
+            ) as ws:
+                yield Bench(load, ws, {"none": authority, "mitmproxy": theirs})
+
+
+async def main() -> None:
+    """Measure and print the table."""
+    options = _arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        lines: list[Line] = []
+        async with bench(Path(folder)) as made:
+            for name in options.only or KINDS:
+                kind = KINDS[name]
+                print(kind.title, file=sys.stderr)
+                lines += await made.compare(kind, options.rounds)
+            lines.append(await made.weigh(500))
+        print(markdown(lines))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", action="append", choices=list(KINDS))
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    for tool in ("nginx", "cc", "unshare", "ip"):
+        if shutil.which(tool) is None:
+            sys.exit(f"{tool} is missing (apt-get install nginx-light gcc libssl-dev)")
+    _arguments()
+    intercepting.prepare()
+    origin.enter()
+    asyncio.run(main())

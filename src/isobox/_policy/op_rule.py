@@ -1,0 +1,182 @@
+"""Rules on what an operation does."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, get_args
+
+from isobox._core import hosts
+from isobox._policy.decision import Verdict
+from isobox._policy.part import GROUPS
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from isobox._policy.part import Part
+
+#: Wildcards of one pattern: each may be tried at each place of a text.
+_MOST_WILDCARDS: Final = 8
+_LONGEST: Final = 1024
+_WILDCARD: Final = re.compile(r"\*+")
+_KNOWN: Final = frozenset().union(*GROUPS.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What is said of operations that do something in particular.
+
+    A rule is about a part of an operation that fits everything it names: a rule
+    that names nothing is about everything. Deny beats ask beats allow.
+
+    Attributes:
+        verdict: `allow`, `ask` a person, or `deny`.
+        name: What a person knows it by; its words if empty.
+        ops: Names of operations, or of their groups: `read`, `write`, `run`,
+            `network`, `tool`.
+        tools: Patterns for the tool, or the server, that asks.
+        programs: Patterns for the program that a command runs, without its
+            directory; wrappers such as env, sudo and xargs are looked through.
+        arguments: Patterns of which each must fit one argument of the command.
+        paths: Patterns for the path: below the workspace's root, or absolute;
+            `**` is any number of directories.
+        hosts: Names of hosts, `*.example.org` for those below it.
+        larger_than: Bytes that are written; fits what is larger.
+        reason: Why, for a person or a model.
+        source: Where it stands, such as `policy.toml:12`.
+
+    Raises:
+        InvalidArgumentError: A name or a pattern is none.
+    """
+
+    verdict: Verdict
+    name: str = ""
+    ops: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    larger_than: int | None = None
+    reason: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in get_args(Verdict):
+            raise InvalidArgumentError(
+                f"rule {self.title}: verdict {self.verdict!r} is not allow, ask or deny"
+            )
+        for op in self.ops:
+            if op not in GROUPS and op not in _KNOWN:
+                raise InvalidArgumentError(
+                    f"rule {self.title}: no operation {op!r}; there are "
+                    f"{', '.join(GROUPS)}, and {', '.join(sorted(_KNOWN))}"
+                )
+        for pattern in (*self.tools, *self.programs, *self.arguments, *self.paths):
+            _check(self.title, pattern)
+        for host in self.hosts:
+            hosts.pattern(host)
+
+    @property
+    def title(self) -> str:
+        """Its name, or the words that stand for one."""
+        return self.name or " ".join(self._words()) or "everything"
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether it is about the commands of a script."""
+        return bool(self.programs or self.arguments)
+
+    def fits(self, part: Part, root: str) -> bool:
+        """Whether it is about a part of an operation.
+
+        Args:
+            part: The part.
+            root: Absolute path inside of the workspace's directory.
+        """
+        return (
+            self._has_op(part.op)
+            and _any(self.tools, part.label)
+            and self._has_command(part)
+            and self._has_path(part.path, root)
+            and self._has_host(part.host)
+            and (self.larger_than is None or (part.size or 0) > self.larger_than)
+        )
+
+    def _has_op(self, op: str) -> bool:
+        return not self.ops or any(
+            op == name or op in GROUPS.get(name, ()) for name in self.ops
+        )
+
+    def _has_command(self, part: Part) -> bool:
+        if not self.looks_inside:
+            return True
+        command = part.command
+        if command is None or not _any(self.programs, command.program):
+            return False
+        return all(_some(each, command.arguments) for each in self.arguments)
+
+    def _has_path(self, path: str | None, root: str) -> bool:
+        if not self.paths:
+            return True
+        return path is not None and any(
+            _expression(_anchored(pattern, root)).fullmatch(_absolute(path, root))
+            for pattern in self.paths
+        )
+
+    def _has_host(self, host: str | None) -> bool:
+        if not self.hosts:
+            return True
+        return host is not None and any(
+            hosts.matches(hosts.pattern(pattern), host) for pattern in self.hosts
+        )
+
+    def _words(self) -> Iterable[str]:
+        yield self.verdict
+        for texts in (
+            self.ops, self.tools, self.programs, self.arguments, self.paths, self.hosts
+        ):  # fmt: skip
+            yield from texts
+        if self.larger_than is not None:
+            yield f"over {self.larger_than} bytes"
+
+
+def _check(title: str, pattern: str) -> None:
+    if not pattern or len(pattern) > _LONGEST or "\0" in pattern:
+        raise InvalidArgumentError(f"rule {title}: {pattern[:64]!r} is no pattern")
+    if len(_WILDCARD.findall(pattern)) > _MOST_WILDCARDS:
+        raise InvalidArgumentError(
+            f"rule {title}: {pattern!r} has more than {_MOST_WILDCARDS} wildcards"
+        )
+
+
+def _any(patterns: Iterable[str], text: str | None) -> bool:
+    patterns = tuple(patterns)
+    if not patterns:
+        return True
+    return text is not None and any(fnmatch.fnmatchcase(text, p) for p in patterns)
+
+
+def _some(pattern: str, texts: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(text, pattern) for text in texts)
+
+
+def _anchored(pattern: str, root: str) -> str:
+    return pattern if pattern.startswith(("/", "**")) else f"{root}/{pattern}"
+
+
+def _absolute(path: str, root: str) -> str:
+    return path if path.startswith("/") else f"{root}/{path}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a path pattern."""
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile(
+        "".join(known.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL
+    )

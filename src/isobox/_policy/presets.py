@@ -1,0 +1,124 @@
+"""Policies that are ready-made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from isobox._policy.decision import Decision
+from isobox._policy.network import NONE, OPEN, Network
+from isobox._policy.op_rule import Rule
+from isobox._policy.policy import Policy
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def _ask(name: str, reason: str, *programs: str, arguments: tuple[str, ...]) -> Rule:
+    return Rule(
+        verdict="ask",
+        name=name,
+        ops=("run",),
+        programs=programs,
+        arguments=arguments,
+        reason=reason,
+    )
+
+
+_PUBLISHES: Final = (
+    _ask("git push", "it publishes commits", "git", arguments=("push",)),
+    _ask("git send-email", "it sends mail", "git", arguments=("send-email",)),
+    _ask("npm publish", "it publishes a package",
+         "npm", "pnpm", "yarn", "bun", arguments=("publish",)),
+    _ask("twine upload", "it publishes a package",
+         "twine", "flit", "hatch", "poetry", "uv", arguments=("upload",)),
+    _ask("package publish", "it publishes a package",
+         "flit", "hatch", "poetry", "uv", "cargo", "dart", "gem",
+         arguments=("publish",)),
+    _ask("gem push", "it publishes a package", "gem", arguments=("push",)),
+    _ask("docker push", "it publishes an image",
+         "docker", "podman", "buildah", "skopeo", arguments=("push",)),
+    _ask("gh", "it acts on a forge in the user's name",
+         "gh", "glab", "hub", arguments=()),
+    _ask("kubectl", "it acts on a cluster",
+         "kubectl", "helm", "terraform", "tofu", "pulumi", arguments=()),
+)  # fmt: skip
+
+_LOSES: Final = (
+    _ask("git reset --hard", "it throws changes away",
+         "git", arguments=("reset", "--hard")),
+    _ask("git clean", "it removes files that nobody can bring back",
+         "git", arguments=("clean", "-*f*")),
+    _ask("git branch -D", "it removes a branch", "git", arguments=("branch", "-D")),
+    _ask("git checkout .", "it throws changes away",
+         "git", arguments=("checkout", ".")),
+    _ask("git restore .", "it throws changes away", "git", arguments=("restore", ".")),
+    _ask("rm -r", "it removes a directory and all that is in it",
+         "rm", arguments=("-*[rR]*",)),
+    _ask("rm --recursive", "it removes a directory and all that is in it",
+         "rm", arguments=("--recursive",)),
+    _ask("find -delete", "it removes whatever it finds",
+         "find", arguments=("-delete",)),
+    _ask("shred", "it destroys files", "shred", "wipefs", "mkfs", "mkfs.*",
+         arguments=()),
+)  # fmt: skip
+
+_BEYOND: Final = (
+    Rule(
+        verdict="ask",
+        name="host ports",
+        ops=("listen",),
+        reason="it opens a way from the sandbox to the host",
+    ),
+    Rule(
+        verdict="ask",
+        name="apply",
+        ops=("apply",),
+        reason="it brings the private view's changes to the directory",
+    ),
+)
+
+_ANYTHING = Decision("allow", "auto", "work inside the workspace is allowed")
+
+READ_ONLY: Final = Policy(
+    Decision("allow", "read_only", "reading and running are allowed"),
+    network=NONE,
+    rules=(
+        Rule(
+            verdict="deny",
+            name="read_only",
+            ops=("write",),
+            reason="the workspace is read-only",
+        ),
+    ),
+    read_only=True,
+)
+AUTO: Final = Policy(
+    _ANYTHING,
+    network=NONE,
+    rules=(*_PUBLISHES, *_LOSES, *_BEYOND),
+)
+FULL_ACCESS: Final = Policy(
+    Decision("allow", "full_access", "everything is allowed"), network=OPEN
+)
+
+PRESETS: Final = {"read_only": READ_ONLY, "auto": AUTO, "full_access": FULL_ACCESS}
+
+
+def preset(name: str, *, network: object = None, rules: Iterable[Rule] = ()) -> Policy:
+    """Return a preset, see `Policy.preset`."""
+    found = PRESETS.get(name)
+    if found is None:
+        raise InvalidArgumentError(f"preset {name!r}: there are {', '.join(PRESETS)}")
+    if network is not None:
+        found = replace(found, network=_network(found, network))
+    return found.with_rules(rules)
+
+
+def _network(policy: Policy, given: object) -> Network:
+    network = Network.of(given)
+    # Whoever names hosts is asked about others; a Network says it itself.
+    if policy is not AUTO or isinstance(given, Network) or not network:
+        return network
+    return replace(network, otherwise="ask")
