@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from isobox._workspace.options import Options
     from isobox._workspace.tools import tool as tools
     from isobox._workspace.tools.result import Json, ToolResult
+    from isobox._workspace.verify import Verdict
 
 __all__ = [
     "Body",
@@ -688,6 +689,25 @@ class WorkspaceBase:
     def fork(self) -> Self:
         """Return a new, initialised workspace with a copy of the files."""
         return self._around(_wait(self._workspace.fork))
+
+    def verify(
+        self,
+        command: str | Sequence[str],
+        *,
+        mounts: Mapping[str, str | os.PathLike[str]],
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        output_limit: int | None = None,
+    ) -> Verdict:
+        """Judge the files in a fresh sandbox, with material that nobody saw here."""
+        return _wait(
+            self._workspace.verify,
+            command,
+            mounts=mounts,
+            env=env,
+            timeout=timeout,
+            output_limit=output_limit,
+        )
 
     def usage(self) -> Usage:
         """Say what the sandbox uses: memory, processor time, processes, disk."""

@@ -60,7 +60,8 @@ def trust(everything):
         "NODE_EXTRA_CA_CERTS",
         "npm_config_cafile",
     )
-    java = f"-Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"
+    trust = "-Djavax.net.ssl.trustStore"
+    java = f"{trust}={store} {trust}Password=changeit"
     return {**dict.fromkeys(names, bundle), "JAVA_TOOL_OPTIONS": java}
 
 

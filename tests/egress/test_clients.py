@@ -152,7 +152,7 @@ async def test_pip(internet, make, options):
     def install(index: str):
         return (
             *("python3", "-m", "pip", "install", "--no-cache-dir", "--retries"),
-            *("0", "--disable-pip-version-check", "--target", "installed"),
+            *("1", "--disable-pip-version-check", "--target", "installed"),
             *("--index-url", f"https://{index}/simple/", "tiny-lab"),
         )
 

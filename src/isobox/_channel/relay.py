@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 NAMES: Final = "127.64.0.0/10"
 
 #: Connections of a sandbox that are served at once; more wait in the kernel. What
-#: a hostile guest can make the host keep is a window for each: 64 MiB.
+#: a hostile guest can make the host keep is a window for each: 128 MiB.
 MOST: Final = 512
 
 _LOOPBACK: Final = "127.0.0.1"

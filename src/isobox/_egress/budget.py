@@ -1,10 +1,10 @@
-"""How much of the network one sandbox may use."""
+"""How much of the network, and of the host's memory, one sandbox may use."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from isobox.errors import LimitError
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from isobox._policy.network import Network
+
+
+#: Hosts whose bytes are counted apart; those after them share one count.
+_HOSTS: Final = 4096
+#: Bytes of bodies that are held at once, to be signed.
+_HELD: Final = 64 << 20
 
 
 class Budget:
@@ -22,8 +28,9 @@ class Budget:
         self._alive = 0
         self._tokens = float(network.per_second)
         self._filled = time.monotonic()
-        self.bytes_in: Counter[str] = Counter()
-        self.bytes_out: Counter[str] = Counter()
+        self._held = 0
+        self._bytes_in: Counter[str] = Counter()
+        self._bytes_out: Counter[str] = Counter()
 
     def admit(self) -> None:
         """Count a new connection; `leave` ends it.
@@ -59,8 +66,9 @@ class Budget:
         """
 
         def spend(received: int, sent: int) -> None:
-            self.bytes_in[host] += received
-            self.bytes_out[host] += sent
+            key = self._key(host)
+            self._bytes_in[key] += received
+            self._bytes_out[key] += sent
             self.check(host)
 
         return spend
@@ -71,12 +79,35 @@ class Budget:
         Raises:
             LimitError: It had as many as it may.
         """
-        limits = self._network
-        if limits.bytes_out is not None and self.bytes_out[host] > limits.bytes_out:
+        limits, key = self._network, self._key(host)
+        if limits.bytes_out is not None and self._bytes_out[key] > limits.bytes_out:
             raise LimitError(
                 f"more than {limits.bytes_out} bytes to {host} (Network.bytes_out)"
             )
-        if limits.bytes_in is not None and self.bytes_in[host] > limits.bytes_in:
+        if limits.bytes_in is not None and self._bytes_in[key] > limits.bytes_in:
             raise LimitError(
                 f"more than {limits.bytes_in} bytes from {host} (Network.bytes_in)"
             )
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a body that are held; `let_go` ends it.
+
+        Raises:
+            LimitError: Too many are.
+        """
+        if self._held + size > _HELD:
+            raise LimitError(
+                f"over {_HELD >> 20} MiB of request bodies wait to be signed; send "
+                "fewer at once, or with their digest (x-amz-content-sha256)"
+            )
+        self._held += size
+
+    def let_go(self, size: int) -> None:
+        """Count bytes that are held no more."""
+        self._held -= size
+
+    def _key(self, host: str) -> str:
+        # SAFETY: with a rule for `*.example.org` names are free; nobody gets a
+        # new count for each, nor the host's memory.
+        known = host in self._bytes_in or len(self._bytes_in) < _HOSTS
+        return host if known else ""

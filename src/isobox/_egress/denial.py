@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict
 from typing import Final
 
 from isobox._core.network import Denial
@@ -16,13 +16,17 @@ class Denials:
     """What one workspace was refused of late."""
 
     def __init__(self) -> None:
-        self._latest: deque[Denial] = deque(maxlen=_MOST)
+        self._latest: OrderedDict[Denial, None] = OrderedDict()
 
     def add(self, host: str, port: int, rule: str, reason: str) -> None:
         """Remember that a connection was refused."""
-        self._latest.append(Denial(host, port, rule, reason, time.monotonic()))
+        denial = Denial(host, port, rule, reason, time.monotonic())
+        # What is refused again and again must not push out the rest.
+        self._latest.pop(denial, None)
+        self._latest[denial] = None
+        if len(self._latest) > _MOST:
+            self._latest.popitem(last=False)
 
     def since(self, moment: float) -> tuple[Denial, ...]:
         """Return what was refused since a moment of `time.monotonic`, each once."""
-        found = [denial for denial in self._latest if denial.when >= moment]
-        return tuple(dict.fromkeys(found))
+        return tuple(denial for denial in self._latest if denial.when >= moment)

@@ -44,6 +44,7 @@ class Gate:
 
     def __init__(self, network: Network, secrets: Iterable[Secret]) -> None:
         self._network = network
+        secrets = tuple(secrets)
         self.vault = Vault(secrets)
         self._authority = Authority() if _reads(network, secrets) else None
         self._capture = Capture(ports=_ports(network))
@@ -98,8 +99,8 @@ def now() -> float:
     return time.monotonic()
 
 
-def _reads(network: Network, secrets: Iterable[Secret]) -> bool:
-    return any(secrets) or any(rule.reads for rule in network.rules)
+def _reads(network: Network, secrets: tuple[Secret, ...]) -> bool:
+    return bool(secrets) or any(rule.reads for rule in network.rules)
 
 
 def _ports(network: Network) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import weakref
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -32,18 +31,26 @@ _STAGGER: Final = 0.25
 _MOST: Final = 16
 
 
-async def reach(host: str, port: int, network: Network) -> tuple[Connection, Address]:
+async def reach(
+    host: str, port: int, network: Network, resolvers: anyio.CapacityLimiter
+) -> tuple[Connection, Address]:
     """Connect to a host; returns the connection and the address that it has.
 
     The name is resolved once, every address is checked, and the connection is
     made to one of exactly those: what the name means a moment later (DNS
     rebinding) is nothing to it.
 
+    Args:
+        host: A name or an address, in the one form.
+        port: The port there.
+        network: Says which addresses may be reached.
+        resolvers: Lets so many names be resolved at once.
+
     Raises:
         PolicyDeniedError: One of its addresses may not be reached.
         UnreachableError: It has no address, or none answers.
     """
-    found = await resolve(host, port)
+    found = await resolve(host, port, resolvers)
     for address in found:
         decision = network.reaches(host, address, port)
         if decision.verdict != "allow":
@@ -51,12 +58,13 @@ async def reach(host: str, port: int, network: Network) -> tuple[Connection, Add
                 f"{host}:{port} is denied: {decision.reason}",
                 rule=decision.rule,
                 reason=decision.reason,
-                op="connect",
             )
     return await _connect(host, found, port)
 
 
-async def resolve(host: str, port: int) -> list[Address]:
+async def resolve(
+    host: str, port: int, resolvers: anyio.CapacityLimiter
+) -> list[Address]:
     """Return the addresses of a host, in the order of preference.
 
     Raises:
@@ -68,7 +76,7 @@ async def resolve(host: str, port: int) -> list[Address]:
     try:
         with anyio.fail_after(_RESOLVE):
             found = await anyio.to_thread.run_sync(
-                _lookup, host, port, limiter=_resolvers(), abandon_on_cancel=True
+                _lookup, host, port, limiter=resolvers, abandon_on_cancel=True
             )
     except TimeoutError:
         raise UnreachableError(f"{host}: the resolver did not answer") from None
@@ -76,7 +84,10 @@ async def resolve(host: str, port: int) -> list[Address]:
         raise UnreachableError(f"{host} does not resolve: {error}") from None
     # A mapped address is the IPv4 address; one with a zone is nobody's.
     addresses = [address_of(text) for text in dict.fromkeys(found)]
-    return [address for address in addresses if address is not None][:_MOST]
+    usable = [address for address in addresses if address is not None][:_MOST]
+    if not usable:
+        raise UnreachableError(f"{host} has no address")
+    return usable
 
 
 def _lookup(host: str, port: int) -> list[str]:
@@ -85,22 +96,27 @@ def _lookup(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found if "%" not in str(entry[4][0])]
 
 
-#: One of each event loop: a limiter belongs to the loop that it waits in.
-_limiters: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, anyio.CapacityLimiter
-] = weakref.WeakKeyDictionary()
-
-
-def _resolvers() -> anyio.CapacityLimiter:
-    # Slow resolvers must not take the threads that files are copied by.
-    loop = asyncio.get_running_loop()
-    return _limiters.setdefault(loop, anyio.CapacityLimiter(32))
-
-
 async def _connect(
     host: str, addresses: Sequence[Address], port: int
 ) -> tuple[Connection, Address]:
     won: list[tuple[SocketConnection, Address]] = []
+    try:
+        failures = await _race(addresses, port, won)
+    except BaseException:
+        # Who waited has gone meanwhile.
+        for connection, _ in won:
+            await connection.aclose()
+        raise
+    if won:
+        return won[0]
+    reason = "; ".join(failures) or f"no answer in {_CONNECT:g} s"
+    raise UnreachableError(f"cannot reach {host}:{port} ({reason})")
+
+
+async def _race(
+    addresses: Sequence[Address], port: int, won: list[tuple[SocketConnection, Address]]
+) -> list[str]:
+    """Try addresses until one has `won`; return why others failed."""
     failures: list[str] = []
     with collapsed(), anyio.move_on_after(_CONNECT):
         async with anyio.create_task_group() as group:
@@ -123,10 +139,7 @@ async def _connect(
                 group.start_soon(attempt, address, failed)
                 with anyio.move_on_after(_STAGGER):
                     await failed.wait()
-    if won:
-        return won[0]
-    reason = "; ".join(failures) or f"no answer in {_CONNECT:g} s"
-    raise UnreachableError(f"cannot reach {host}:{port} ({reason})")
+    return failures
 
 
 async def _opened(address: Address, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from isobox._channel.background import collapsed
 from isobox._core.results import Connection
+from isobox._egress.parsing import ParseError
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ BROKEN: Final = (
     IsoboxError,
 )
 
-#: Bytes that may be given back to a connection: the largest ClientHello or
-#: request head that the filter looks at, and a piece more.
-LARGEST_LOOK: Final = 1 << 20
+#: Bytes that are kept to be looked at: the largest ClientHello in its records. A
+#: piece more may be.
+LARGEST_LOOK: Final = 1 << 17
 
 
 class Peeked(Connection):
@@ -59,9 +60,13 @@ class Peeked(Connection):
         return self._kept
 
     async def peek_more(self) -> bool:
-        """Let `peek` return more than it did; false if nothing more comes."""
+        """Let `peek` return more than it did; false if nothing more comes.
+
+        Raises:
+            ParseError: It could return too much already.
+        """
         if len(self._kept) > LARGEST_LOOK:
-            return False
+            raise ParseError(f"more than {LARGEST_LOOK} bytes before they are clear")
         more = await self._inner.receive()
         self._kept += more
         return bool(more)
@@ -91,6 +96,7 @@ class Tally(Connection):
         spend: Called with the bytes received and sent, as they are; raises
             LimitError once there were too many.
         facts: What is known of it, for the record of its end.
+        release: Called once, when it ends.
     """
 
     def __init__(
@@ -216,6 +222,7 @@ class _Bytes(AnyByteStream):
 
     def __init__(self, inner: Connection) -> None:
         self._inner = inner
+        self._sending = anyio.Lock()
 
     @override
     async def receive(self, max_bytes: int = 65536) -> bytes:
@@ -226,7 +233,9 @@ class _Bytes(AnyByteStream):
 
     @override
     async def send(self, item: bytes) -> None:
-        await self._inner.send(item)
+        # Who receives has something to send as well: the answer to a new key.
+        async with self._sending:
+            await self._inner.send(item)
 
     @override
     async def send_eof(self) -> None:

@@ -63,7 +63,7 @@ LARGEST = 1 << 24
 #: Streams with this bit are opened by the guest, for accepted connections.
 ACCEPTED = 1 << 31
 #: The window of these: there may be many, which nobody asked for one by one.
-ACCEPTED_WINDOW = 1 << 17
+ACCEPTED_WINDOW = 1 << 18
 #: Connections to a port that may be accepted before the host grants more.
 WAITING = 8
 #: The longest datagram that is carried.

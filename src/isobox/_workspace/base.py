@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -46,14 +47,15 @@ from isobox._workspace.forward import Forward
 from isobox._workspace.outcome import checked, result_of
 from isobox._workspace.redacted import RedactedProcess
 from isobox._workspace.shell import Shell
+from isobox._workspace.verify import Hashed, Verdict
 from isobox.errors import (
     InvalidArgumentError,
     PathMissingError,
+    UnsupportedError,
     WorkspaceClosedError,
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Self
 
@@ -981,6 +983,68 @@ class WorkspaceBase:
             await twin.close()
             raise
         return twin
+
+    async def verify(
+        self,
+        command: str | Sequence[str],
+        *,
+        mounts: Mapping[str, str | os.PathLike[str]],
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        output_limit: int | None = None,
+    ) -> Verdict:
+        """Judge the files in a fresh sandbox, with material that nobody saw here.
+
+        A copy of the files comes to a sandbox of its own, without network and
+        secrets, where `mounts` are seen read-only; nothing flows back. Whatever
+        runs here can change neither the command nor the material, and what it
+        did to tests, hooks or configuration counts only as far as the command
+        looks at it. The verdict goes into the audit log.
+
+        What is judged runs in the same sandbox as its judge: let the command run
+        it as a process of its own where it could pretend to be done, and keep
+        the judge from reading its configuration (`python -I`, `pytest -c`).
+
+        Args:
+            command: What judges, see `run`.
+            mounts: Host paths by the absolute path inside, outside of all that
+                this workspace sees.
+            env: Variables for the command.
+            timeout: Seconds until it is killed, which is no pass.
+            output_limit: Bytes kept of each output.
+
+        Raises:
+            InvalidArgumentError: A mount is where this workspace can see it.
+            UnsupportedError: The backend has no mounts.
+        """
+        # A local directory is resolved before anything inside could change it.
+        given = {path: os.path.abspath(source) for path, source in mounts.items()}
+        judge = self._judge(given)
+        async with judge:
+            async with await self._do(Pull(path=self.root)) as files:
+                hashed = Hashed(files)
+                await judge._do(Push(path=judge.root, body=hashed))
+            result = await judge.run(
+                command, env=env, timeout=timeout, output_limit=output_limit
+            )
+        verdict = Verdict(result.ok, result, hashed.digest)
+        self._audit.lifecycle(
+            "verify",
+            command=command if isinstance(command, str) else list(command),
+            mounts=given,
+            passed=verdict.passed,
+            exit_code=result.exit_code,
+            digest=verdict.digest,
+        )
+        return verdict
+
+    def _judge(self, mounts: Mapping[str, str]) -> WorkspaceBase:
+        """Return a workspace of the same kind that sees `mounts` besides."""
+        del mounts
+        raise UnsupportedError(
+            f"{self.backend} has no mounts, and so nothing that its commands do not "
+            "see; verify in a sandbox such as bubblewrap"
+        )
 
     def _twin(self) -> Self:
         """Return a workspace with the same options and a directory of its own."""

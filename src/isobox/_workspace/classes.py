@@ -12,10 +12,11 @@ from isobox._core.ops import Apply, Diff, Discard
 from isobox._core.protected import IN_ROOT, known
 from isobox._core.spec import MinIsolation, Mode, Mount
 from isobox._workspace.base import WorkspaceBase
+from isobox._workspace.verify import check_hidden
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from isobox._core.results import Changes
     from isobox._core.spec import SandboxSpec
@@ -151,6 +152,24 @@ class BubblewrapWorkspace(WorkspaceBase):
     @override
     def _spec(self) -> SandboxSpec:
         return replace(super()._spec(), **vars(self._options))
+
+    @override
+    def _judge(self, mounts: Mapping[str, str]) -> BubblewrapWorkspace:
+        options = self._options
+        seen = [each.source for each in options.mounts]
+        seen += [self._workdir] if self._workdir is not None else []
+        check_hidden(mounts.values(), seen)
+        return BubblewrapWorkspace(
+            mounts=[
+                *options.mounts,
+                *((source, target) for target, source in mounts.items()),
+            ],
+            strict=options.strict,
+            min_isolation=options.min_isolation,
+            limits=self._limits,
+            env=self._env,
+            labels=self._labels,
+        )
 
     @override
     def _twin(self) -> Self:

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 PROXY = ("127.0.0.1", 3128)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What stands between us and the host said no; its words are the argument."""
 
 
@@ -47,22 +47,22 @@ def through_http(sock, host, port):
     while not head.endswith(b"\r\n\r\n"):
         byte = sock.recv(1)
         if not byte:
-            raise Refused("closed " + head.decode("latin-1"))
+            raise RefusedError("closed " + head.decode("latin-1"))
         head += byte
     if b" 200 " not in head.split(b"\r\n")[0]:
-        raise Refused((head + everything(sock)).decode("latin-1"))
+        raise RefusedError((head + everything(sock)).decode("latin-1"))
 
 
 def through_socks(sock, host, port):
     name = host.encode("latin-1")
     sock.sendall(b"\x05\x01\x00")
     if exactly(sock, 2) != b"\x05\x00":
-        raise Refused("no method")
+        raise RefusedError("no method")
     asked = b"\x05\x01\x00\x03" + bytes([len(name)]) + name + port.to_bytes(2, "big")
     sock.sendall(asked)
     answer = exactly(sock, 10)
     if answer[1]:
-        raise Refused(f"socks {answer[1]}")
+        raise RefusedError(f"socks {answer[1]}")
 
 
 def exactly(sock, size):
@@ -70,7 +70,7 @@ def exactly(sock, size):
     while len(data) < size:
         more = sock.recv(size - len(data))
         if not more:
-            raise Refused("closed")
+            raise RefusedError("closed")
         data += more
     return data
 
@@ -115,7 +115,7 @@ def outcome(job):
         if "tls" in job:
             sock = secured(sock, job["tls"])
         end = converse(sock, job, said)
-    except Refused as refusal:
+    except RefusedError as refusal:
         said += str(refusal).encode("latin-1")
         end = "refused"
     except (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):

@@ -1,0 +1,136 @@
+"""Whoever did the work cannot change what is thought of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+from isobox import BubblewrapWorkspace, LocalWorkspace, MemorySink, Policy
+from isobox.errors import InvalidArgumentError, PolicyDeniedError, UnsupportedError
+
+pytestmark = pytest.mark.anyio
+
+WRONG = "def double(number):\n    return number + number + 1\n"
+RIGHT = "def double(number):\n    return number + number\n"
+#: Runs what is judged in a process of its own, and looks at what comes back.
+JUDGE = """
+import subprocess, sys
+script = (
+    "import sys; sys.path.insert(0, '/workspace'); "
+    "import work; print(work.double(21))"
+)
+done = subprocess.run(
+    [sys.executable, "-I", "-c", script], capture_output=True, text=True, cwd="/"
+)
+sys.exit(0 if done.stdout.strip() == "42" else 1)
+"""
+COMMAND = ["/usr/bin/python3", "-I", "/verify/judge.py"]
+
+#: What an agent might do rather than its work.
+TRICKS = {
+    "nothing": "true",
+    "its own tests": "mkdir -p tests; echo 'def test(): pass' > tests/test_work.py",
+    "conftest": (
+        "echo 'import os; os._exit(0)' | tee conftest.py sitecustomize.py "
+        "usercustomize.py subprocess.py pytest.py > /dev/null"
+    ),
+    "PATH": (
+        "mkdir -p bin; printf '#!/bin/sh\\nexit 0\\n' > bin/python3; chmod +x "
+        "bin/python3; cp bin/python3 python3; echo 'PATH=/workspace/bin' > .env"
+    ),
+    "site-packages": (
+        "mkdir -p .venv/lib/python3/site-packages; "
+        "echo 'import os; os._exit(0)' > .venv/lib/python3/site-packages/x.pth"
+    ),
+    "git hooks": (
+        "mkdir -p hooks; printf '#!/bin/sh\\nexit 0\\n' > hooks/post-checkout; "
+        "chmod +x hooks/post-checkout"
+    ),
+    "the judge's place": (
+        "mkdir -p /workspace/verify; echo 'raise SystemExit(0)' > verify/judge.py; "
+        "ln -s /workspace/verify /tmp/verify; mkdir /verify 2>/dev/null; "
+        "cp verify/judge.py /verify/judge.py 2>/dev/null; true"
+    ),
+    "an early end": "printf 'import os\\nos._exit(0)\\n' >> work.py",
+    "a process that stays": (
+        "(while sleep 0.01; do echo 'raise SystemExit(0)' > /verify/judge.py; done) "
+        "> /dev/null 2>&1 & true"
+    ),
+}
+
+
+@pytest.fixture
+def hidden(tmp_path):
+    folder = tmp_path / "hidden"
+    folder.mkdir()
+    (folder / "judge.py").write_text(JUDGE)
+    return folder
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize(("work", "passes"), [(WRONG, False), (RIGHT, True)])
+async def test_tricks_do_not_change_the_verdict(hidden, trick, work, passes):
+    sink = MemorySink()
+    async with BubblewrapWorkspace(audit=sink) as workspace:
+        await workspace.write("work.py", work)
+        await workspace.run(TRICKS[trick])
+        verdict = await workspace.verify(COMMAND, mounts={"/verify": hidden})
+    # Work that ends its process early says nothing, and that is not the answer.
+    expected = passes and trick != "an early end"
+    assert verdict.passed is expected
+    record = next(r for r in sink.records if r.get("event") == "verify")
+    assert record["passed"] is expected
+    assert record["exit_code"] == (0 if expected else 1)
+    assert record["digest"] == verdict.digest
+    assert len(verdict.digest) == len(hashlib.sha256().hexdigest())
+    assert sorted(os.listdir(hidden)) == ["judge.py"]
+    assert (hidden / "judge.py").read_text() == JUDGE
+
+
+async def test_the_judge_is_never_seen_and_nothing_flows_back(hidden):
+    async with BubblewrapWorkspace() as workspace:
+        verdict = await workspace.verify(
+            "echo seen; cat /verify/judge.py; echo changed > /workspace/made; "
+            "echo x > /verify/judge.py",
+            mounts={"/verify": hidden},
+        )
+        assert not verdict.passed
+        assert "Read-only file system" in verdict.result.stderr
+        assert JUDGE.strip() in verdict.result.stdout
+        assert not await workspace.exists("made")
+        assert not await workspace.exists("/verify")
+
+
+async def test_material_that_the_workspace_sees_is_refused(tmp_path):
+    (tmp_path / "work" / "tests").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "work" / "tests")
+    (tmp_path / "shown").mkdir()
+    async with BubblewrapWorkspace(
+        tmp_path / "work", mounts=[str(tmp_path / "shown")]
+    ) as workspace:
+        for name in ("work", "work/tests", "link", "shown", "."):
+            with pytest.raises(InvalidArgumentError, match="elsewhere"):
+                await workspace.verify("true", mounts={"/verify": tmp_path / name})
+
+
+async def test_a_sandbox_without_mounts_refuses(hidden):
+    async with LocalWorkspace() as workspace:
+        with pytest.raises(UnsupportedError, match="mounts"):
+            await workspace.verify("true", mounts={"/verify": hidden})
+
+
+async def test_the_files_are_read_through_the_policy(hidden):
+    async with BubblewrapWorkspace(policy=Policy.deny_all()) as workspace:
+        with pytest.raises(PolicyDeniedError):
+            await workspace.verify("true", mounts={"/verify": hidden})
+
+
+async def test_a_judge_that_takes_too_long_passes_nothing(hidden):
+    async with BubblewrapWorkspace() as workspace:
+        verdict = await workspace.verify(
+            "sleep 60", mounts={"/verify": hidden}, timeout=0.5
+        )
+    assert not verdict.passed
+    assert verdict.result.timed_out
