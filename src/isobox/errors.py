@@ -11,6 +11,7 @@ IsoboxError
 ├── PolicyDeniedError           (PermissionError)    the policy said no
 ├── UnreachableError            (ConnectionError)    a host outside cannot be reached
 ├── LimitError                  (RuntimeError)       a limit of the workspace
+│   └── BudgetError                                  a budget is spent
 ├── TimedOutError               (TimeoutError)       a command ran out of time
 ├── CommandFailedError          (RuntimeError)       run(check=True), not zero
 ├── ConflictError               (RuntimeError)       if_match did not match
@@ -43,6 +44,7 @@ __all__ = [
     "ArchiveError",
     "BackendMissingError",
     "BackendUnavailableError",
+    "BudgetError",
     "CommandFailedError",
     "ConflictError",
     "EditMismatchError",
@@ -174,6 +176,26 @@ class UnreachableError(IsoboxError, ConnectionError):
 
 class LimitError(IsoboxError, RuntimeError):
     """A limit of the workspace was exceeded."""
+
+
+class BudgetError(LimitError):
+    """The workspace has spent its budget; the operation did not happen.
+
+    Attributes:
+        budget: The name of what is spent, such as `ops` or `egress`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        budget: str,
+        backend: str | None = None,
+        op: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, backend=backend, op=op, path=path)
+        self.budget = budget
 
 
 class TimedOutError(IsoboxError, TimeoutError):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from isobox._core import results
+    from isobox._core.budget import Spent
     from isobox._core.isolation import Isolation
     from isobox._core.ops import SearchMode, WindowSize
     from isobox._core.patch import PatchFormat
@@ -690,6 +691,10 @@ class WorkspaceBase:
         """Return a new, initialised workspace with a copy of the files."""
         return self._around(_wait(self._workspace.fork))
 
+    def checkpoint(self, stage: str, text: str | None = None) -> None:
+        """Stop until the policy, or a person whom it asks, lets the work go on."""
+        _wait(self._workspace.checkpoint, stage, text)
+
     def verify(
         self,
         command: str | Sequence[str],
@@ -708,6 +713,14 @@ class WorkspaceBase:
             timeout=timeout,
             output_limit=output_limit,
         )
+
+    def spend(self, cost: float) -> None:
+        """Count units of the budget's `cost`, such as the price of a model's turn."""
+        self._workspace.spend(cost)
+
+    def spent(self) -> Spent:
+        """Return what the workspace has spent of its budget; nothing without one."""
+        return self._workspace.spent()
 
     def usage(self) -> Usage:
         """Say what the sandbox uses: memory, processor time, processes, disk."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from isobox._core.ops import (
     AnyOp,
     Apply,
+    Checkpoint,
     Connect,
     Dial,
     Diff,
@@ -103,6 +104,8 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
                 "method": op.method,
                 "target": None if op.target is None else _short(op.target),
             }
+        case Checkpoint():
+            return {"stage": op.stage, "text": _short(op.text) or None}
         case Snapshot():
             return {}
         case Restore():

@@ -441,6 +441,25 @@ class Connect(Op[Ongoing]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint(Op[None]):
+    """Stop at a stage of the work until the policy, or a person, lets it go on.
+
+    Attributes:
+        stage: Which, such as `plan` or `apply`.
+        text: What there is to judge: the plan, or the changes.
+    """
+
+    name: ClassVar[str] = "checkpoint"
+
+    stage: str
+    text: str = ""
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> None:
+        del sandbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Op[SnapshotRef]):
     """Save the workspace's files, outside the sandbox's reach."""
 
@@ -521,6 +540,7 @@ AnyOp = (
     | Dial
     | Listen
     | Connect
+    | Checkpoint
     | Snapshot
     | Restore
     | Diff
@@ -545,6 +565,7 @@ OPS: tuple[type[Op[object]], ...] = (
     Dial,
     Listen,
     Connect,
+    Checkpoint,
     Snapshot,
     Restore,
     Diff,

@@ -76,7 +76,6 @@ def sign(sent: Request, keys: Keys, how: SigV4, *, now: float | None = None) -> 
             "a body signed in pieces cannot be signed again; let the client send "
             "it unsigned or whole (botocore: payload_signing_enabled=False)",
             rule="secrets",
-            op="connect",
         )
     headers = tuple(h for h in sent.headers if h[0].lower() not in _OLD)
     headers = with_header(headers, b"X-Amz-Date", stamp.encode())

@@ -48,7 +48,15 @@ Callback = Callable[[], str | Awaitable[str]]
 
 
 class SecretError(IsoboxError, RuntimeError):
-    """A secret's value cannot be had; the message says why, never the value."""
+    """A secret's value cannot be had; the message says why, never the value.
+
+    Attributes:
+        secret: The secret's name.
+    """
+
+    def __init__(self, message: str, *, secret: str) -> None:
+        super().__init__(message)
+        self.secret = secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,7 @@ class Reader:
         """
         value = await self._value()
         if isinstance(value, Missing):
-            raise SecretError(f"secret {self._name}: {value.reason}")
+            raise SecretError(f"secret {self._name}: {value.reason}", secret=self._name)
         return value
 
     async def _value(self) -> str | Missing:

@@ -39,7 +39,7 @@ class StrayPlaceholderError(PolicyDeniedError):
     """
 
     def __init__(self, message: str, *, secret: str) -> None:
-        super().__init__(message, rule=f"secret {secret}", op="connect")
+        super().__init__(message, rule=f"secret {secret}")
         self.secret = secret
 
 
@@ -150,7 +150,6 @@ class Vault:
             raise PolicyDeniedError(
                 "a request with so many placeholders is none that a program needs",
                 rule="secrets",
-                op="connect",
             )
         return {s.name for s in here if self._swap(sent, {s.name: ""}) != sent}
 

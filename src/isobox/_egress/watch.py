@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 
-from isobox._egress.redact import Redactor
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from typing import Self
@@ -148,8 +146,7 @@ class Reporter:
 
     def _shown(self, event: Event) -> Event:
         """Return an event without the values of secrets that are known by now."""
-        values = [value for each in self._vault._known.values() for value in each]
-        redactor = Redactor(value.encode() for value in values)
+        redactor = self._vault.known()
         return {
             name: _short(redactor.redact_text(value))
             if isinstance(value, str)

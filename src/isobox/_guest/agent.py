@@ -4013,6 +4013,10 @@ _CONTEXT = 100
 _LARGEST_FOUND = 32 << 20
 #: A tree with so many files is worth a program of its own.
 _WORTH_RIPGREP = 256
+#: Bytes of a text that is looked for; where its begin stands, all of it may.
+_LONGEST_SOUGHT = 1024
+#: Characters of an expression that is taken to pieces.
+_LONGEST_SIFTED = 10_000
 #: Files that a scout looks at between two reports.
 _FILES_AT_A_TIME = 256
 #: Batches that a scout may have before it, and scouts.
@@ -4030,9 +4034,9 @@ def search_tree(
     """Write packed matches, in path order."""
     search = Search(fields, lambda data: _write_all(writer, data))
     files = Files(fields, root)
-    text = needed_text(fields)
-    if text and files.folder:
-        _look_where_it_stands(search, files, text)
+    needed = needed_text(fields)
+    if needed and files.folder:
+        _look_where_it_stands(search, files, needed)
         return search.result()
     ripgrep = Ripgrep.for_search(fields, files, path, root)
     candidates = files.whole() if ripgrep is None else ripgrep.candidates(search)
@@ -4370,7 +4374,7 @@ def needed_text(fields: Dict[str, Any]) -> bytes:
         return b""
     # Ends of lines are others in files, and U+FFFD stands for what is no text.
     pieces = re.split("[\n\r\0\ufffd\ud800-\udfff]", text)
-    return max(pieces, key=len).encode()
+    return max(pieces, key=len).encode()[:_LONGEST_SOUGHT]
 
 
 #: An expression's escaped characters, plain ones, what takes others or no room,
@@ -4388,7 +4392,7 @@ def _longest_literal(pattern: str) -> str:
     """
     import re
 
-    if sum(map(pattern.count, "*+?")) > 1:
+    if len(pattern) > _LONGEST_SIFTED or sum(map(pattern.count, "*+?")) > 1:
         return ""
     runs = [""]
     for part in re.finditer(_PARTS, pattern, re.DOTALL):
@@ -4548,9 +4552,8 @@ class Finder:
     def __init__(self, text: bytes) -> None:
         import ctypes
 
-        # Where the begin of the text stands, the rest is for others to see.
-        self._text = ctypes.create_string_buffer(text[: _SAMPLE // 2])
-        self._reach = len(self._text.value) - 1
+        self._text = ctypes.create_string_buffer(text)
+        self._reach = len(text) - 1
         self._room = bytearray(_SAMPLE + 1)
         self._kept = (ctypes.c_char * len(self._room)).from_buffer(self._room)
         self._strstr = ctypes.PyDLL(None).strstr
@@ -4585,12 +4588,10 @@ class Finder:
             try:
                 size = os.readv(fd, head)
                 room[size] = 0
-                if strstr(kept, text) or room[0] >= _UTF16_BEGINS:
-                    marks.append(_HOLDS)
-                elif size == _SAMPLE and self._goes_on(fd):
-                    marks.append(_HOLDS)
-                else:
-                    marks.append(_LACKS)
+                holds = strstr(kept, text) or room[0] >= _UTF16_BEGINS
+                if not holds and size == _SAMPLE:
+                    holds = self._goes_on(fd)
+                marks.append(_HOLDS if holds else _LACKS)
             except OSError:
                 marks.append(_UNREADABLE)
             finally:

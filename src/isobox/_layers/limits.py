@@ -12,21 +12,33 @@ if TYPE_CHECKING:
     from isobox._core.ops import Op
     from isobox._core.spec import Limits
     from isobox._core.stack import Perform
+    from isobox._layers.ledger import Ledger
 
 R = TypeVar("R")
 
 
 class Limited:
-    """Fills in a command's limits, and refuses what is beyond them."""
+    """Fills in a command's limits, and refuses what is beyond them.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: The workspace's limits.
+        ledger: What it may spend; None is without end.
+    """
+
+    def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
         self._limits = limits
+        self._ledger = ledger
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         if isinstance(op, Spawn):
             # Bounding a Spawn gives a Spawn, which is an Op of the same result.
-            return await inner(cast("Op[R]", self._bounded(op)))
-        return await inner(op)
+            op = cast("Op[R]", self._bounded(op))
+        if self._ledger is None:
+            return await inner(op)
+        await self._ledger.admit(op)
+        result = await inner(op)
+        self._ledger.settle(op, result)
+        return result
 
     def _bounded(self, op: Spawn) -> Spawn:
         if op.report:

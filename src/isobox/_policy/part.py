@@ -9,11 +9,9 @@ from isobox._core.facts import path_of
 from isobox._core.ops import (
     Apply,
     Connect,
-    Edit,
     Op,
     Patch,
     Push,
-    Remove,
     Script,
     Spawn,
     Write,
@@ -35,9 +33,8 @@ GROUPS: Final[dict[str, frozenset[str]]] = {
     "run": frozenset(("spawn", "script")),
     "network": frozenset(("connect", "dial", "listen")),
     "tool": frozenset(("call_tool",)),
+    "checkpoint": frozenset(("checkpoint",)),
 }
-
-_WRITING: Final = (Write, Edit, Remove, Push)
 
 
 @dataclass(frozen=True, slots=True)

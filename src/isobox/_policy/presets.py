@@ -67,6 +67,12 @@ _LOSES: Final = (
 _BEYOND: Final = (
     Rule(
         verdict="ask",
+        name="checkpoint",
+        ops=("checkpoint",),
+        reason="the work has come to a stage that a person looks at",
+    ),
+    Rule(
+        verdict="ask",
         name="host ports",
         ops=("listen",),
         reason="it opens a way from the sandbox to the host",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -14,11 +15,14 @@ import anyio.lowlevel
 from isobox import _registry
 from isobox._approval.question import Answers
 from isobox._audit.sinks import refuse_within, sink_for
-from isobox._channel.background import collapsed
+from isobox._channel.background import Background, collapsed
 from isobox._core import patch, paths
+from isobox._core.budget import Spent
 from isobox._core.file_types import globs_of
 from isobox._core.ops import (
+    Checkpoint,
     Dial,
+    Diff,
     Edit,
     Op,
     Patch,
@@ -39,7 +43,7 @@ from isobox._core.ops import (
 from isobox._core.results import PATH_ERRORS
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
-from isobox._layers import Audit, Errors, Guard, Limited
+from isobox._layers import Audit, Errors, Guard, Ledger, Limited
 from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
 from isobox._workspace.expose import Exposed
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
 
     from isobox._approval.question import Approve
     from isobox._audit.sinks import AuditSink
+    from isobox._core.budget import Budget
     from isobox._core.isolation import Isolation
     from isobox._core.network import Denial
     from isobox._core.ops import Body, SearchMode
@@ -114,6 +119,7 @@ class WorkspaceBase:
             placeholder only.
         approve: Answers what a rule asks a person. Nobody, which is a no, if
             None.
+        budget: The most that it may spend in its life, over every reset.
         env: Variables that every command sees. The host's own are not passed.
         limits: Limits of the workspace and of its commands.
         labels: Free text that travels with the sandbox.
@@ -136,11 +142,15 @@ class WorkspaceBase:
         network: NetworkOption = None,
         secrets: Iterable[Secret] = (),
         approve: Approve | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.workspace_id = arguments.identifier(workspace_id)
         self._policy = arguments.policy(policy, network)
         self._secrets = tuple(secrets)
         self._approve = approve
+        self._budget = budget
+        self._ledger = None if budget is None else Ledger(budget, self.usage)
+        self._closing: asyncio.Task[None] | None = None
         self._gate = self._way_out()
         self._limits = limits or _LIMITS
         self._env = arguments.environment(env or {})
@@ -162,6 +172,23 @@ class WorkspaceBase:
         self._lock = anyio.Lock()
 
     # -- life ---------------------------------------------------------------
+
+    async def _watch_budget(self) -> None:
+        """Close the workspace when its budget is spent, if the budget says so."""
+        ledger, budget = self._ledger, self._budget
+        if ledger is None or budget is None or not budget.close:
+            return
+        watch = Background()
+        await watch.open()
+        self._exits.push_async_callback(watch.aclose)
+
+        async def watched() -> None:
+            error = await ledger.exhausted()
+            self._audit.lifecycle("budget", spent=error.budget)
+            # Closing ends this task: the closing has to be another's.
+            self._closing = asyncio.ensure_future(self.close())
+
+        watch.start(watched)
 
     def _enforced(self, sandbox: Sandbox) -> Policy:
         """Return the policy, with rules for what the sandbox does not hold."""
@@ -206,7 +233,7 @@ class WorkspaceBase:
                 [
                     self._audit,
                     Guard(self._enforced(sandbox), answers, sandbox.root),
-                    Limited(self._limits),
+                    Limited(self._limits, self._ledger),
                     Errors(backend=self.backend),
                 ],
             )
@@ -220,6 +247,7 @@ class WorkspaceBase:
                     raise
             self._exits.push_async_callback(answers.aclose)
             self._sandbox, self._perform = sandbox, perform
+            await self._watch_budget()
             self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())
 
     async def close(self) -> None:
@@ -984,6 +1012,30 @@ class WorkspaceBase:
             raise
         return twin
 
+    async def checkpoint(self, stage: str, text: str | None = None) -> None:
+        """Stop until the policy, or a person whom it asks, lets the work go on.
+
+        It returns once that is allowed. The policy's rules on `checkpoint` say
+        whether somebody is asked: the preset `auto` asks.
+
+        Args:
+            stage: Which stage, such as `plan` or `apply`.
+            text: What there is to judge. For a workspace with a private view, the
+                changes that it holds if None.
+
+        Raises:
+            PolicyDeniedError: It may not go on; the message says why.
+        """
+        if text is None:
+            text = await self._changes_text()
+        await self._do(Checkpoint(stage=stage, text=text))
+
+    async def _changes_text(self) -> str:
+        """Return the changes of a private view; nothing where there is none."""
+        if self._spec().mode != "copy":
+            return ""
+        return str(await self._do(Diff()))
+
     async def verify(
         self,
         command: str | Sequence[str],
@@ -1055,7 +1107,21 @@ class WorkspaceBase:
             labels=self._labels,
             secrets=self._secrets,
             approve=self._approve,
+            budget=self._budget,
         )
+
+    def spend(self, cost: float) -> None:
+        """Count units of the budget's `cost`, such as the price of a model's turn.
+
+        Raises:
+            BudgetError: More than the budget are spent.
+        """
+        if self._ledger is not None:
+            self._ledger.spend(cost)
+
+    def spent(self) -> Spent:
+        """Return what the workspace has spent of its budget; nothing without one."""
+        return Spent() if self._ledger is None else self._ledger.spent()
 
     async def usage(self) -> Usage:
         """Say what the sandbox uses: memory, processor time, processes, disk."""

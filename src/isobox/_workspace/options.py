@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from isobox._approval.question import Approve
     from isobox._audit.sinks import AuditSink
+    from isobox._core.budget import Budget
     from isobox._core.spec import Limits
     from isobox._egress.secret import Secret
     from isobox._policy.policy import Policy
@@ -28,3 +29,4 @@ class Options(TypedDict, total=False):
     network: NetworkOption
     secrets: Iterable[Secret]
     approve: Approve | None
+    budget: Budget | None

@@ -282,7 +282,8 @@ async def test_more_connections_than_were_granted():
 async def test_more_bytes_than_were_granted():
     async with listening() as (liar, stream, _, channel):
         await accepted(liar, stream)
-        await liar.say(agent.DATA, FIRST, b"\0" + bytes(agent.ACCEPTED_WINDOW))
+        for _ in range(agent.ACCEPTED_WINDOW // agent.PIECE):
+            await liar.say(agent.DATA, FIRST, b"\0" + bytes(agent.PIECE))
         await asyncio.sleep(0.01)
         assert channel.failure is None
         await liar.say(agent.DATA, FIRST, b"\0x")

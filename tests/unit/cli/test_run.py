@@ -2,65 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
+from tests.unit.cli.command_line import FOUND, ISOBOX, PATIENCE, running
 
-import isobox
-
-# The tests run in directories of their own, where a relative PYTHONPATH is lost.
-FOUND = f"import sys; sys.path.insert(0, {str(Path(isobox.__file__).parents[1])!r}); "
-MAIN = FOUND + "sys.argv[0] = 'isobox'; from isobox.cli import main; main()"
-ISOBOX = [sys.executable, "-c", MAIN]
 LOCAL = ["run", "--backend", "local"]
-PATIENCE = 30
 
 bubblewrapped = pytest.mark.skipif(
     not os.path.exists("/usr/bin/bwrap"), reason="needs /usr/bin/bwrap"
 )
-
-
-@pytest.fixture(name="isobox")
-def command_line(tmp_path):
-    """Runs the command line in an empty directory."""
-
-    def run(*arguments, stdin=b"", cwd=tmp_path, **options):
-        return subprocess.run(
-            [*ISOBOX, *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=cwd,
-            timeout=PATIENCE,
-            check=False,
-            **options,
-        )
-
-    return run
-
-
-@contextmanager
-def running(*arguments, **options):
-    process = subprocess.Popen([*ISOBOX, *arguments], **options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream:
-                stream.close()
 
 
 def test_bytes_pass_unchanged(isobox):
@@ -201,6 +158,7 @@ def test_json(isobox):
         "oom_killed": False,
         "background": False,
         "limit": None,
+        "denials": [],
     }
 
 
@@ -383,61 +341,6 @@ def test_missing_standard_descriptors(tmp_path, closed):
     )
     expected = b"x" if closed == "2>&-" else b""
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
-
-
-class Terminal:
-    """A person at a terminal."""
-
-    def __init__(self, *arguments, cwd):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            os.execv(ISOBOX[0], [*ISOBOX, *arguments])
-        self.seen = b""
-
-    def resize(self, columns, rows):
-        size = struct.pack("HHHH", rows, columns, 0, 0)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
-
-    def type(self, text):
-        os.write(self.fd, text)
-
-    def expect(self, text):
-        """Wait for a text; what came before it and itself are taken."""
-        while text not in self.seen:
-            self.seen += self._received()
-        self.seen = self.seen.partition(text)[2]
-
-    def _received(self):
-        ready, _, _ = select.select([self.fd], [], [], PATIENCE)
-        assert ready, self.seen
-        return os.read(self.fd, 65536)
-
-    def modes(self):
-        return termios.tcgetattr(self.fd)
-
-    def end(self):
-        # A terminal that everybody has left reads as an error.
-        with suppress(OSError):
-            while self._received():
-                pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def close(self):
-        os.close(self.fd)
-
-
-@pytest.fixture
-def terminal(tmp_path):
-    opened = []
-
-    def start(*arguments):
-        opened.append(Terminal(*arguments, cwd=tmp_path))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        each.close()
 
 
 def test_terminal_inside(terminal):

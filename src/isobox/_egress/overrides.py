@@ -1,0 +1,37 @@
+"""What a request asks for by headers that some servers heed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from isobox._egress.place import BadRequestError
+
+if TYPE_CHECKING:
+    from isobox._egress.request import Request
+
+#: Frameworks take the method from these where it is a POST.
+_METHODS: Final = (b"x-http-method-override", b"x-http-method", b"x-method-override")
+#: Servers behind a gateway of IIS take the path from these.
+_TARGETS: Final = (b"x-original-url", b"x-rewrite-url")
+_MOST: Final = 3
+
+
+def overridden(request: Request) -> list[tuple[str, str]]:
+    """Return each method and target that a server may take a request to have.
+
+    The first are those that it says.
+
+    Raises:
+        BadRequestError: It says too many.
+    """
+    methods = _distinct(request, request.method, _METHODS)
+    targets = _distinct(request, request.target, _TARGETS)
+    return [(method, target) for method in methods for target in targets]
+
+
+def _distinct(request: Request, said: bytes, names: tuple[bytes, ...]) -> list[str]:
+    values = [value for name, value in request.headers if name.lower() in names]
+    found = dict.fromkeys((said, *values))
+    if len(found) > _MOST:
+        raise BadRequestError("too many methods or paths in one request")
+    return [value.decode("latin-1") for value in found]
