@@ -3,7 +3,8 @@
     bench/.venv/bin/python bench/tools.py
 
 `bench/run.py` makes the environment. Both sides work on trees with the same
-files, in turns, and what they answer is checked.
+files, in turns, and what they answer is checked. A turn of Read and of Edit has
+ten calls: see `interleaved`.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ FILES, FOLDERS = 20_000, 200
 NEEDLES = 100
 LINES = "".join(f"{number}: some words of a line of text\n" for number in range(2000))
 ROUNDS = 15
+#: Calls of a tool that takes no time to speak of, in one turn.
+CALLS = 10
 
 Call = Callable[..., Awaitable[str]]
 
@@ -98,9 +101,14 @@ async def compare(ours: dict[str, Call], theirs: dict[str, Call]) -> list[Line]:
                 theirs["Read"](file_path=f"{top}/lines.txt"), "1999: some"
             ),
             20,
+            calls=CALLS,
         ),
         await _row(
-            "Edit a file of 2,000 lines", _our_edit(ours), _their_edit(theirs), 20
+            "Edit a file of 2,000 lines",
+            _our_edit(ours),
+            _their_edit(theirs),
+            20,
+            calls=CALLS,
         ),
         await _row(
             "Glob, the 100 newest of 2,000 among 20,000 files",
@@ -130,9 +138,13 @@ async def _row(
     ours: Callable[[], Awaitable[object]],
     theirs: Callable[[], Awaitable[object]],
     factor: float,
+    *,
+    calls: int = 1,
 ) -> Line:
     contenders = {"isobox": timed(ours), "agentscope": timed(theirs)}
-    took = medians(await interleaved(contenders, rounds=ROUNDS, warmup=2))
+    took = medians(
+        await interleaved(contenders, rounds=ROUNDS, warmup=2, at_a_time=calls)
+    )
     return faster(work, took["isobox"], "AgentScope", took["agentscope"], factor)
 
 

@@ -26,11 +26,13 @@ class _Views(Contract):
         {
             "bounded_regex",
             "cancel",
+            "capture",
             "isolated",
             "no_network",
             "sized_tmp",
             "dial",
             "kill_tree",
+            "listen",
             "persistent",
             "posix_shell",
             "proc",

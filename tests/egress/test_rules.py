@@ -101,13 +101,14 @@ def over_proxy(host: str) -> dict:
     return {"dial": "proxy", "send": [head]}
 
 
-def over_connect(host: str) -> dict:
-    request = "GET / HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n"
-    return {"dial": "connect", "host": host, "port": 80, "send": [request]}
+def over_connect(host: str, port: int = 80) -> dict:
+    name = "www.example.org" if port == 80 else f"www.example.org:{port}"
+    request = f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
+    return {"dial": "connect", "host": host, "port": port, "send": [request]}
 
 
-def over_socks(host: str) -> dict:
-    return {**over_connect(host), "dial": "socks5"}
+def over_socks(host: str, port: int = 80) -> dict:
+    return {**over_connect(host, port), "dial": "socks5"}
 
 
 WAYS = {"http": over_proxy, "connect": over_connect, "socks5": over_socks}
@@ -173,13 +174,11 @@ PORTS = {
 
 @pytest.mark.parametrize("rule", PORTS)
 async def test_ports(internet, make, kind, rule):
-    jobs = [{**over_socks("www.example.org"), "port": port} for port in PORTS[rule]] + [
-        over_proxy(f"www.example.org:{port}") for port in PORTS[rule]
-    ]
+    jobs = [over_socks("www.example.org", port) for port in PORTS[rule]]
+    jobs += [over_proxy(f"www.example.org:{port}") for port in PORTS[rule]]
     async with make([rule], kind=kind) as workspace:
         met = await probe(workspace, jobs)
     wanted = list(PORTS[rule].values()) * 2
-    # In a tunnel to another port than 80, the Host header has to say so.
     assert [each.said.startswith("socks 2") or each.denied for each in met] == [
         not allowed for allowed in wanted
     ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from isobox._audit.jsonl import JsonlSink
+from isobox._audit.key import key_of_environment
+from isobox._audit.records import Record
 from isobox.errors import InvalidArgumentError
 
-#: A record: plain data that JSON can hold.
-Record = Mapping[str, object]
+__all__ = ["AuditSink", "JsonlSink", "MemorySink", "Record"]
 
 
 @runtime_checkable
@@ -34,45 +33,14 @@ class MemorySink:
         self.records.append(record)
 
 
-class JsonlSink:
-    """Appends records to a file, one JSON object a line.
-
-    The file is created with mode 0600. A record is one `write` to a descriptor
-    opened with O_APPEND, so that several processes can share the file.
-
-    Raises:
-        OSError: The file cannot be opened.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        # The current directory may be another one when somebody asks.
-        self.path = os.path.abspath(path)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self.path, flags, 0o600)
-        self._lock = threading.Lock()
-
-    def put(self, record: Record, /) -> None:
-        """Append the record as one line.
-
-        Raises:
-            OSError: It could not be written whole.
-        """
-        line = json.dumps(record, ensure_ascii=True, separators=(",", ":")) + "\n"
-        data = line.encode("ascii")
-        with self._lock:
-            if os.write(self._descriptor, data) != len(data):
-                raise OSError(f"the audit file took only part of a record: {self.path}")
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
-
-
 def sink_for(audit: AuditSink | str | os.PathLike[str] | None) -> AuditSink | None:
-    """Return the sink that an `audit` argument names."""
+    """Return the sink that an `audit` argument names.
+
+    A file is sealed with the key of the environment, if that has one.
+    """
     if audit is None or isinstance(audit, AuditSink):
         return audit
-    return JsonlSink(audit)
+    return JsonlSink(audit, key=key_of_environment())
 
 
 def refuse_within(directory: str | None, sink: AuditSink | None) -> None:
@@ -81,6 +49,9 @@ def refuse_within(directory: str | None, sink: AuditSink | None) -> None:
     Raises:
         InvalidArgumentError: The file is in `directory`, or below it.
     """
+    # One sink may hand records on to another.
+    while (inner := getattr(sink, "inner", None)) is not None:
+        sink = inner
     if directory is None or not isinstance(sink, JsonlSink):
         return
     # By identity and not by name: a directory can have several.

@@ -17,7 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 LARGEST_HEAD: Final = 1 << 16
 
 #: What is about one connection and not about the message (RFC 9110, 7.6.1).
-_HOP: Final = frozenset(
+_HOP: Final[frozenset[bytes]] = frozenset(
     (
         b"connection",
         b"proxy-connection",
@@ -70,7 +70,7 @@ def forwarded(
 ) -> Headers:
     """Return the headers that go on, Host first where there is an authority."""
     pairs = [(bytes(name), bytes(value)) for name, value in headers]
-    dropped = set(_HOP)
+    dropped: set[bytes] = set(_HOP)
     for name, value in pairs:
         if name.lower() == b"connection":
             dropped.update(part.strip().lower() for part in value.split(b","))

@@ -343,6 +343,7 @@ class HttpSession:
             Whether another request may follow.
         """
         whole = event is None
+        switched = False
 
         async def attend() -> None:
             nonlocal whole

@@ -31,19 +31,18 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 async def server_speaks_first(client: Peeked, server: Peeked) -> bool:
     """Wait until one side has said something, or left; say whether the server has."""
-    first = ""
+    first: list[str] = []
 
     async def listen(side: Peeked, name: str) -> None:
-        nonlocal first
         await side.peek()
-        first = first or name
+        first.append(name)
         group.cancel_scope.cancel()
 
     with collapsed():
         async with anyio.create_task_group() as group:
             group.start_soon(listen, client, "client")
             group.start_soon(listen, server, "server")
-    return first == "server"
+    return first[0] == "server"
 
 
 async def spoken(client: Peeked) -> Kind | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -125,7 +126,8 @@ async def _race(
                 try:
                     sock = await _opened(address, port)
                 except OSError as error:
-                    failures.append(f"{address}: {error.strerror or error}")
+                    words = os.strerror(error.errno) if error.errno else error
+                    failures.append(f"{address}: {words}")
                     failed.set()
                     return
                 if won:

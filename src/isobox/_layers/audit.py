@@ -13,6 +13,7 @@ from isobox.errors import IsoboxError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from isobox._approval.question import Question
     from isobox._audit.sinks import AuditSink
     from isobox._core.ops import Op
     from isobox._core.stack import Perform
@@ -63,6 +64,25 @@ class Audit:
         if self._sink is not None:
             self._put(next(self._numbers), "lifecycle", event=event, **details)
 
+    def question(self, question: Question) -> Callable[[str], None]:
+        """Record a question to a person; what is returned records the answer."""
+        if self._sink is None:
+            return _unheard
+        number = next(self._numbers)
+        self._put(
+            number,
+            "question",
+            op=question.op,
+            facts=question.facts,
+            rule=question.rule,
+            reason=question.reason,
+            deadline=question.deadline,
+        )
+        started = time.monotonic()
+        return lambda answer: self._put(
+            number, "answer", answer=answer, seconds=_since(started)
+        )
+
     def _put(self, number: int, kind: str, **fields: object) -> None:
         assert self._sink is not None  # noqa: S101 - callers have checked
         record = {
@@ -76,6 +96,10 @@ class Audit:
         if self._redact is not None:
             record = {key: _each(value, self._redact) for key, value in record.items()}
         self._sink.put(record)
+
+
+def _unheard(_answer: str) -> None:
+    """Nobody records what is answered."""
 
 
 def _each(value: object, change: Callable[[str], str]) -> object:

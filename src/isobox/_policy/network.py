@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from isobox._core import addresses, hosts
 from isobox._policy.decision import Decision, Verdict
@@ -65,7 +65,7 @@ class Network:
                 f'network={given!r}: give "none", "open", or a list of hosts such '
                 'as ["example.org"]'
             )
-        return cls(rules=tuple(map(_rule, given)))
+        return cls(rules=tuple(map(_rule, cast("Iterable[object]", given))))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rules", tuple(map(_rule, self.rules)))

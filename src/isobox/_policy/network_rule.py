@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from typing_extensions import override
 
@@ -210,7 +210,7 @@ def _check_ports(ports: object) -> None:
         raise InvalidArgumentError(
             f'ports={ports!r}: give a tuple such as (443,), or "*"'
         )
-    for port in ports:
+    for port in cast("tuple[object, ...]", ports):
         if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
             raise InvalidArgumentError(f"port {port!r}: a number from 1 to 65535")
 

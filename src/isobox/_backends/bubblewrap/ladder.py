@@ -50,7 +50,7 @@ _NAMES: Final = (
 )
 #: Terminals are the user's own there, and there are no sockets.
 _NEEDS_NAMESPACES: Final[frozenset[Capability]] = frozenset(
-    ("tty", "dial", "listen", "capture")
+    ("tty", "dial", "listen", "capture", "read_only")
 )
 
 
@@ -282,7 +282,9 @@ def capabilities(plan: Plan, full: frozenset[Capability]) -> frozenset[Capabilit
     """Return what a sandbox on this rung can do of what it could with all."""
     if plan.rung == "landlock":
         return full - _NEEDS_NAMESPACES
-    return full - {"capture" if plan.spec.capture is None else "no_network"}
+    lacking: set[Capability] = set() if plan.spec.read_only else {"read_only"}
+    lacking.add("capture" if plan.spec.capture is None else "no_network")
+    return full - lacking
 
 
 def reached(plan: Plan, full: Isolation) -> Isolation:

@@ -147,8 +147,11 @@ class Plan:
         )
         view.mounts(shown, spec.mounts, spec.workdir)
         files.show(shown, given, spec.mounts)
-        shown.add("--bind-fd", str(self.workdir), view.ROOT)
-        if spec.protect and spec.workdir is not None and self.private is None:
+        bind = "--ro-bind-fd" if spec.read_only else "--bind-fd"
+        shown.add(bind, str(self.workdir), view.ROOT)
+        if spec.read_only:
+            self.sealed.append(view.ROOT)
+        elif spec.protect and spec.workdir is not None and self.private is None:
             protect.show(self)
         guest = [self.python, "-I", "-S", view.PROGRAM]
         if not proc:

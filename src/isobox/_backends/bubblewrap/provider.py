@@ -50,6 +50,7 @@ _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "no_network",
         "listen",
         "capture",
+        "read_only",
         "persistent",
     )
 )

@@ -507,6 +507,8 @@ class GrepOptionsContract(Contract):
 
 _PATTERNS = (
     "needle",
+    r"needle|straw 7",
+    r"n.*d.*e",
     r"ne+dle\b",
     r"need[a-z]e$",
     r"^é",

@@ -1,0 +1,88 @@
+"""The audit file: one record a line, each sealed to the one before."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Final, Literal
+
+from isobox._audit.records import Seal
+from isobox._audit.tail import Tail
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from isobox._audit.records import Record
+
+#: Whether each record is on the disk when `put` returns.
+Sync = Literal["always", "never"]
+
+_SMALLEST: Final = 1024
+
+
+class JsonlSink:
+    """Appends records to a file, one JSON object a line, chained by their hashes.
+
+    Beside the file, `FILE.head` says which record is the last, so that what is cut
+    off at the end is missed. Both have mode 0600. Several processes can share the
+    file; a lock on the head orders them, and `put` waits five seconds for it.
+
+    Args:
+        path: The file; it is made if it is not there.
+        key: At least 16 bytes that seal the records (HMAC-SHA-256). Without it
+            (SHA-256) whoever can write to the file can make a chain of their own.
+        max_bytes: A file with that many is put aside, as FILE.1, FILE.2 and so on
+            in the order of their records, and the chain goes on in a new one.
+        sync: `always` waits for the disk at each record, which takes milliseconds;
+            with `never` a power failure can cost the last seconds.
+
+    Raises:
+        InvalidArgumentError: The key or `max_bytes` is too small.
+        OSError: The file cannot be opened, or is not the one that its head knows.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        key: bytes | None = None,
+        max_bytes: int | None = None,
+        sync: Sync = "never",
+    ) -> None:
+        if max_bytes is not None and max_bytes < _SMALLEST:
+            raise InvalidArgumentError(
+                f"max_bytes={max_bytes}: a file takes at least {_SMALLEST}"
+            )
+        # The current directory may be another one when somebody asks.
+        self.path = os.path.abspath(path)
+        self._seal = Seal(key)
+        self._max_bytes = max_bytes
+        self._syncs = sync == "always"
+        self._begin()
+
+    def put(self, record: Record, /) -> None:
+        """Append the record as one line.
+
+        Raises:
+            InvalidArgumentError: It has a field `seq`, `prev` or `hash`, or is over
+                16 MiB.
+            ValueError: JSON cannot hold it.
+            OSError: It could not be written whole, the file was cut, replaced or
+                removed since the last record, or the sink is closed.
+        """
+        if self._process != os.getpid():
+            # The child of a fork shares its parent's lock, which excludes nobody.
+            self._begin()
+        with self._lock:
+            self._tail.append(record)
+
+    def close(self) -> None:
+        """Close the file; safe to call again."""
+        with self._lock:
+            self._tail.close()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._tail = Tail(
+            self.path, self._seal, max_bytes=self._max_bytes, syncs=self._syncs
+        )

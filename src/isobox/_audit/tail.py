@@ -1,0 +1,274 @@
+"""The end of an audit log, where records are appended."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from isobox._audit.chain import BrokenChainError, Walk, torn_mark
+from isobox._audit.files import Descriptor, lock, status_of, unlock
+from isobox._audit.head import SIZE, Head, HeadError, read_head
+from isobox._audit.records import LONGEST
+
+if TYPE_CHECKING:
+    from isobox._audit.chain import Link
+    from isobox._audit.records import Record, Seal
+
+_APPEND: Final = os.O_RDWR | os.O_APPEND
+
+
+def head_path(path: str) -> str:
+    """Return where the head of an audit file is."""
+    return f"{path}.head"
+
+
+def aside_path(path: str, number: int) -> str:
+    """Return where an audit file is put aside, the first one as number 1."""
+    return f"{path}.{number}"
+
+
+class Tail:
+    """The head and the file that it is about, as one process has them open.
+
+    Each record is written to the file, then the head is. Whoever is killed in
+    between leaves one record that the head does not know, or a part of one; the
+    next to append takes the record in, and marks the part.
+    """
+
+    def __init__(
+        self, path: str, seal: Seal, *, max_bytes: int | None, syncs: bool
+    ) -> None:
+        self._path = path
+        self._head_path = head_path(path)
+        self._seal = seal
+        self._max_bytes = max_bytes
+        self._syncs = syncs
+        self._content: bytes | None = None
+        self._head = Head()
+        self._head_file = self._first_head()
+        self._file: Descriptor
+        self._take()
+        try:
+            self._current()
+        finally:
+            unlock(self._head_file.number)
+
+    def append(self, record: Record) -> None:
+        """Append a record, in the next file if this one is full.
+
+        Raises:
+            OSError: It could not be written whole, or the files are not those
+                that were left here.
+        """
+        self._take()
+        try:
+            self._current()
+            if self._max_bytes is not None and self._head.end >= self._max_bytes:
+                self._rotate()
+            self._write(record)
+        finally:
+            unlock(self._head_file.number)
+
+    def close(self) -> None:
+        """Close the files; safe to call again."""
+        self._head_file.close()
+        self._file.close()
+
+    # -- the head -----------------------------------------------------------
+
+    def _first_head(self) -> Descriptor:
+        try:
+            return Descriptor(self._head_path, os.O_RDWR)
+        except FileNotFoundError:
+            there = status_of(self._path)
+            # It is made before the file is, so that a crash leaves no file alone.
+            if there is not None and there.st_size:
+                raise self._refusal(
+                    f"{self._head_path} is missing, which says where it ends; put it "
+                    "back, or name a new file"
+                ) from None
+        return Descriptor(self._head_path, os.O_RDWR | os.O_CREAT)
+
+    def _take(self) -> None:
+        """Take the lock on the file that is at the head's path."""
+        if self._head_file.number < 0:
+            raise OSError(errno.EBADF, "the audit file is closed", self._path)
+        lock(self._head_file.number, fcntl.LOCK_EX, self._head_path)
+        try:
+            while not self._head_file.is_that(os.lstat(self._head_path)):
+                other = Descriptor(self._head_path, os.O_RDWR)
+                lock(other.number, fcntl.LOCK_EX, self._head_path)
+                self._head_file.close()
+                self._head_file, self._content = other, None
+        except BaseException:
+            unlock(self._head_file.number)
+            raise
+
+    def _current(self) -> None:
+        """Learn what others wrote since."""
+        content = os.pread(self._head_file.number, SIZE, 0)
+        if content == self._content and self._is_whole():
+            return
+        self._content = None
+        self._head = self._newer(content)
+        if self._head.closed:
+            self._move_on()
+        else:
+            self._open(self._path)
+        self._catch_up()
+
+    def _is_whole(self) -> bool:
+        there = status_of(self._path)
+        return (
+            there is not None
+            and self._file.is_that(there)
+            and there.st_size == self._head.end
+        )
+
+    def _newer(self, content: bytes) -> Head:
+        try:
+            head = read_head(content, self._seal)
+        except HeadError as error:
+            raise OSError(errno.EBADMSG, f"it {error}", self._head_path) from error
+        known = self._head
+        if head.seq < known.seq or (head.seq == known.seq and head.hash != known.hash):
+            raise self._refusal(f"{self._head_path} was replaced by an older one")
+        return head
+
+    def _save(self, head: Head) -> None:
+        content = head.sealed(self._seal)
+        if os.pwrite(self._head_file.number, content, 0) != SIZE:
+            raise OSError(errno.ENOSPC, "only a part was written", self._head_path)
+        if self._syncs:
+            os.fdatasync(self._head_file.number)
+        self._head, self._content = head, content
+
+    # -- the file -----------------------------------------------------------
+
+    def _write(self, record: Record) -> None:
+        head = self._head
+        line, place = self._seal.line(record, head.place)
+        self._write_line(line)
+        closes = _is(record, "closed")
+        end = head.end + len(line)
+        self._save(Head(place.seq, place.hash, head.end, end, head.files, closes))
+
+    def _write_line(self, line: bytes) -> None:
+        self._content = None
+        number = self._file.number
+        if os.write(number, line) != len(line):
+            raise OSError(errno.ENOSPC, "it took only part of a record", self._path)
+        if self._syncs:
+            os.fdatasync(number)
+
+    def _open(self, path: str, flags: int = 0) -> None:
+        """Open the file, and see that the head's record is where it says."""
+        if self._head.seq == 0:
+            flags = os.O_CREAT
+        self._file = Descriptor(path, _APPEND | flags)
+        if not self._ends(self._file):
+            raise self._refusal(
+                f"record {self._head.seq}, the last one, is not where it was: the file "
+                "was cut, changed or replaced; see `isobox audit verify`"
+            )
+
+    def _ends(self, file: Descriptor) -> bool:
+        head = self._head
+        if head.end == 0:
+            return True
+        line = os.pread(file.number, min(head.end - head.start, LONGEST), head.start)
+        sealed = self._seal.opened(line)
+        return sealed is not None and sealed.place == head.place
+
+    def _catch_up(self) -> None:
+        """Take in what a process wrote that was killed before it told the head."""
+        torn: int | None = None
+        size = self._file.size
+        try:
+            for link in self._beyond(size):
+                self._take_in(link)
+        except BrokenChainError as broken:
+            if broken.fault != "torn":
+                raise self._refusal(
+                    f"after record {self._head.seq}: {broken}; see `isobox audit "
+                    "verify`"
+                ) from broken
+            torn = broken.offset
+        if torn is not None:
+            self._mark(torn, size)
+        if self._head.closed:
+            self._move_on()
+            self._catch_up()
+        elif self._head.end == 0 and self._head.files:
+            self._write(_event("opened", previous=self._head.hash))
+        else:
+            self._save(self._head)
+
+    def _beyond(self, size: int) -> list[Link]:
+        if size == self._head.end:
+            return []
+        with open(self._file.number, "rb", closefd=False) as file:
+            file.seek(self._head.end)
+            links = Walk(file, self._seal, self._head.place, size)
+            return list(links)
+
+    def _take_in(self, link: Link) -> None:
+        end = link.end
+        if not link.whole:
+            self._write_line(b"\n")
+            end += 1
+        closes = _is(link.record.fields, "closed")
+        place = link.record.place
+        self._head = Head(*place, link.start, end, self._head.files, closes)
+
+    def _mark(self, start: int, size: int) -> None:
+        region = os.pread(self._file.number, size - start, start)
+        mark = {**torn_mark(region), "time": time.time()}
+        line, place = self._seal.line(mark, self._head.place)
+        self._write_line(b"\n" + line)
+        begin = size + 1
+        self._save(Head(*place, begin, begin + len(line), self._head.files))
+
+    # -- the next file ------------------------------------------------------
+
+    def _rotate(self) -> None:
+        aside = aside_path(self._path, self._head.files + 1)
+        self._refuse_taken(aside)
+        self._write(_event("closed", next=self._head.files + 1))
+        self._move_on()
+        self._catch_up()
+
+    def _move_on(self) -> None:
+        """Put the closed file aside, unless that was done, and open the next.
+
+        Until a record is in that one, the head stays as it is: whoever finds it so
+        ends up here again.
+        """
+        aside = aside_path(self._path, self._head.files + 1)
+        if status_of(aside) is None or not self._ends(Descriptor(aside, os.O_RDONLY)):
+            self._open(self._path)
+            self._refuse_taken(aside)
+            os.rename(self._path, aside)
+        files = self._head.files + 1
+        self._head = self._head._replace(start=0, end=0, files=files, closed=False)
+        self._open(self._path, os.O_CREAT)
+
+    def _refuse_taken(self, aside: str) -> None:
+        if status_of(aside) is not None:
+            raise OSError(
+                errno.EEXIST, "a full audit file is put aside there; move it", aside
+            )
+
+    def _refusal(self, reason: str) -> OSError:
+        return OSError(errno.EBADMSG, reason, self._path)
+
+
+def _event(event: str, **fields: object) -> Record:
+    return {"kind": "chain", "event": event, "time": time.time(), **fields}
+
+
+def _is(record: Record, event: str) -> bool:
+    return record.get("kind") == "chain" and record.get("event") == event
