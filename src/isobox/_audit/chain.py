@@ -169,7 +169,7 @@ class Walk:
         found: Sealed,
         number: int,
         start: int,
-        whole: bool = True,  # noqa: FBT001, FBT002
+        whole: bool = True,
         skipped: int = 0,
     ) -> Link:
         self._after = found.place

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from isobox._audit.jsonl import JsonlSink
 from isobox._audit.key import key_of_environment
 from isobox._audit.records import Record
 from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["AuditSink", "JsonlSink", "MemorySink", "Record"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from isobox._audit.chain import BrokenChainError, Fault, Walk
 from isobox._audit.files import Descriptor, lock, status_of, unlock
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: What may be wrong: with a line, or with the log as a whole.
 Wrong = Fault | Literal["cut", "replaced", "missing", "head", "expected"]
+
+
+_NOWHERE: Final = Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Report:
 
     files: list[str] = field(default_factory=list[str])
     records: int = 0
-    last: Place = Place()
+    last: Place = _NOWHERE
     findings: list[Finding] = field(default_factory=list[Finding])
     notes: list[str] = field(default_factory=list[str])
 
@@ -205,7 +208,8 @@ class _Verification:
             self._find("removed", link.line, message, part.path)
 
     def _explain(self, broken: BrokenChainError, part: _Part) -> None:
-        head, wrong, message = self._head, broken.fault, str(broken)
+        head, message = self._head, str(broken)
+        wrong: Wrong = broken.fault
         if wrong == "torn" and head is not None and self._report.last.seq < head.seq:
             wrong = "changed" if part.size >= head.end else "cut"
             message = f"record {self._report.last.seq + 1} was changed or cut"

@@ -90,21 +90,17 @@ class Budget:
             )
 
     def hold(self, size: int) -> None:
-        """Count bytes of a body that are held; `let_go` ends it.
+        """Count bytes of a body that are held, or fewer of them.
 
         Raises:
             LimitError: Too many are.
         """
-        if self._held + size > _HELD:
+        if size > 0 and self._held + size > _HELD:
             raise LimitError(
                 f"over {_HELD >> 20} MiB of request bodies wait to be signed; send "
                 "fewer at once, or with their digest (x-amz-content-sha256)"
             )
         self._held += size
-
-    def let_go(self, size: int) -> None:
-        """Count bytes that are held no more."""
-        self._held -= size
 
     def _key(self, host: str) -> str:
         # SAFETY: with a rule for `*.example.org` names are free; nobody gets a

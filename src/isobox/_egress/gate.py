@@ -114,7 +114,7 @@ def _ports(network: Network) -> tuple[int, ...]:
 
 
 def _java(port: int) -> tuple[str, ...]:
-    options = []
+    options: list[str] = []
     for scheme in ("http", "https"):
         options += [f"-D{scheme}.proxyHost=127.0.0.1", f"-D{scheme}.proxyPort={port}"]
     return (*options, "-Dhttp.nonProxyHosts=localhost|127.*|[::1]")

@@ -59,10 +59,13 @@ def check(method: bytes, target: bytes, headers: Headers) -> None:
         raise BadRequestError("both Content-Length and Transfer-Encoding")
     if b"#" in target:
         raise BadRequestError("a fragment in the target")
-    size = len(method) + len(target)
-    size += sum(len(name) + len(value) + 4 for name, value in headers)
-    if size > LARGEST_HEAD:
+    if len(method) + len(target) + size(headers) > LARGEST_HEAD:
         raise BadRequestError("the request's head is too large", status=431)
+
+
+def size(headers: Headers) -> int:
+    """Return the bytes that headers have on the wire."""
+    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def forwarded(
@@ -82,11 +85,11 @@ def forwarded(
     return kept if authority is None else [(b"Host", authority), *kept]
 
 
-def sized(headers: Iterable[tuple[bytes, bytes]], size: int) -> Headers:
+def sized(headers: Iterable[tuple[bytes, bytes]], length: int) -> Headers:
     """Return headers of a message whose whole body is there."""
     dropped = {*_FRAMING, b"expect"}
     kept = [pair for pair in headers if pair[0].lower() not in dropped]
-    return [*kept, (b"Content-Length", str(size).encode("ascii"))]
+    return [*kept, (b"Content-Length", str(length).encode("ascii"))]
 
 
 def unframed(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

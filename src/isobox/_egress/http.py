@@ -306,6 +306,8 @@ class HttpSession:
 
     async def _say(self, data: bytes) -> bool:
         """Send to the server; returns whether it took it."""
+        if not data:
+            return True
         try:
             await cast("Connection", self._link).send(data)
         except BROKEN as error:
@@ -416,7 +418,8 @@ class HttpSession:
         if redactor is not None:
             said += self._said(redactor.flush())
         said += self._inbound.send(h11.EndOfMessage()) or b""
-        await self._client.send(bytes(said))
+        if said:
+            await self._client.send(bytes(said))
         return False
 
     async def _arrival(
@@ -452,15 +455,20 @@ class HttpSession:
 
     def _next(self, place: Place) -> object:
         try:
-            return self._outbound.next_event()
+            event = self._outbound.next_event()
         except h11.RemoteProtocolError as error:
-            raise _no_http(place, error) from None
+            raise _no_http(place, str(error)) from None
+        if isinstance(event, h11.Response | h11.InformationalResponse):
+            size = len(event.reason) + heads.size(event.headers.raw_items())
+            if size > LARGEST_HEAD:
+                raise _no_http(place, "the answer's head is too large")
+        return event
 
     def _feed(self, data: bytes, place: Place) -> None:
         try:
             self._outbound.receive_data(data)
         except h11.RemoteProtocolError as error:
-            raise _no_http(place, error) from None
+            raise _no_http(place, str(error)) from None
 
     async def _receive(self, place: Place) -> bytes:
         try:
@@ -548,8 +556,8 @@ def _head(asked: Request, headers: Headers) -> h11.Request:
         raise BadRequestError("with its secrets it is no request") from None
 
 
-def _no_http(place: Place, error: h11.RemoteProtocolError) -> UnreachableError:
-    return UnreachableError(f"{place.host} answers no HTTP: {str(error)[:_WORDS]}")
+def _no_http(place: Place, words: str) -> UnreachableError:
+    return UnreachableError(f"{place.host} answers no HTTP: {words[:_WORDS]}")
 
 
 def _scan(scanner: Scanner | None, data: bytes) -> None:

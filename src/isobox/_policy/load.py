@@ -14,7 +14,7 @@ from isobox._core.ops import Spawn, Write
 from isobox._policy.decision import Decision, Verdict
 from isobox._policy.network import NONE, Network, NetworkRule
 from isobox._policy.op_rule import Rule
-from isobox._policy.policy import Policy
+from isobox._policy.policy import UNSAID, Policy
 from isobox._policy.presets import PRESETS
 from isobox.errors import InvalidArgumentError
 
@@ -154,12 +154,16 @@ def schema() -> dict[str, object]:
     return PolicyFile.model_json_schema()
 
 
-def parse(text: str, source: str = "policy.toml") -> Policy:
+def parse(
+    text: str, source: str = "policy.toml", *, tightening: bool = False
+) -> Policy:
     """Read a policy; its examples hold.
 
     Args:
         text: TOML; JSON if `source` ends with `.json`.
         source: The file's name, for messages and explanations.
+        tightening: It is for `Policy.tightened`: what it does not say is left to
+            the other one.
 
     Raises:
         InvalidArgumentError: It is malformed, has a key that nobody knows, or an
@@ -173,7 +177,9 @@ def parse(text: str, source: str = "policy.toml") -> Policy:
         rule = _rule(each, where)
         _hold(each.examples, rule, where)
         rules.append(rule)
-    return _policy(given, tuple(rules), source)
+    policy = _policy(given, tuple(rules), source)
+    silent = tightening and given.network is None and given.preset is None
+    return replace(policy, network=UNSAID) if silent else policy
 
 
 def layered(policies: Iterable[Policy], project: Policy | None = None) -> Policy:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The directory of a workspace where nobody says which.
 ROOT: Final = "/workspace"
+#: The network of a policy that says nothing of it, and only tightens another.
+UNSAID: Final = Network()
 _ORDER: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -77,7 +79,11 @@ class Policy:
 
     def tightened(self, other: Policy) -> Policy:
         """Return a policy that allows what this one and `other` allow."""
-        return replace(self, tightened_by=(*self.tightened_by, other))
+        return replace(
+            self,
+            tightened_by=(*self.tightened_by, other),
+            read_only=self.read_only or other.read_only,
+        )
 
     def with_rules(self, rules: Iterable[Rule]) -> Policy:
         """Return this policy with more rules."""
@@ -117,7 +123,7 @@ class Policy:
         if fitting:
             return _said(max(fitting, key=lambda rule: _ORDER[rule.verdict]), part)
         if isinstance(op, Connect) and self.default.verdict == "allow":
-            return self.network.decide(op)
+            return self.default if self.network is UNSAID else self.network.decide(op)
         if part.doubts and self._looks_inside() and self.default.verdict == "allow":
             return Decision("ask", "not understood", "; ".join(part.doubts[:4]))
         return self.default

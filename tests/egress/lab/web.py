@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote_from_bytes, urlsplit
 
 import h11
 
@@ -212,6 +212,23 @@ class Conversation:
         self._send(h11.Data(data=b"x" * int(asked["bytes"])))
         self._send(h11.EndOfMessage())
 
+    async def _reveal(self, request: Request, _: dict[str, str]) -> None:
+        """Say what the client is authorised by, in several ways and in pieces."""
+        value = "".join(request.header("authorization")).rpartition(" ")[2].encode()
+        self._send(
+            h11.Response(
+                status_code=200,
+                headers=[("Transfer-Encoding", "chunked"), ("X-Said", value)],
+            )
+        )
+        ways = [base64.b64encode(b"." * at + value) for at in range(3)]
+        for way in (value, *ways, quote_from_bytes(value, safe="").encode()):
+            for at in range(0, len(way), 3):
+                self._send(h11.Data(data=way[at : at + 3]))
+                await self._writer.drain()
+            self._send(h11.Data(data=b"\n"))
+        self._send(h11.EndOfMessage())
+
     async def _upgrade(self, request: Request) -> None:
         key = "".join(request.header("sec-websocket-key")).encode()
         digest = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
@@ -238,5 +255,6 @@ PAGES: dict[str, Callable[[Conversation, Request, dict[str, str]], Awaitable[Non
     "/slow": Conversation._slow,
     "/redirect": Conversation._redirect,
     "/chunked": Conversation._chunked,
+    "/reveal": Conversation._reveal,
     "/until-close": Conversation._until_close,
 }

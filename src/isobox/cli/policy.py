@@ -1,0 +1,192 @@
+"""`isobox policy`: what a policy says, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from isobox._core.ops import Connect, Read, Remove, Spawn, Write
+from isobox._workspace.policy_files import load_policy
+from isobox.cli.status import Ended, complain, one_line
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from isobox._core.ops import Op
+    from isobox._core.results import Ongoing
+    from isobox._policy.decision import Decision
+    from isobox._policy.part import Part
+    from isobox._policy.policy import Policy
+
+app = typer.Typer(
+    help="Check and explain permission policies.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(help="Read policy files and try their examples.")
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Policy files.")],
+) -> None:
+    """Check policy files; exits 1 if one is wrong."""
+    wrong = False
+    for file in files:
+        try:
+            policy = load_policy(file)
+        except InvalidArgumentError as error:
+            complain(str(error))
+            wrong = True
+        else:
+            rules = len(policy.rules) + len(policy.network.rules)
+            typer.echo(f"{one_line(file)}: good, {rules} rules")
+    raise Ended(1 if wrong else 0)
+
+
+@app.command(help="Print the JSON Schema of a policy's file.")
+def schema() -> None:
+    """Print the schema."""
+    from isobox._policy import load  # noqa: PLC0415
+
+    typer.echo(json.dumps(load.schema(), indent=2))
+
+
+@app.command(
+    help="Say what a policy says of a command, a path or a connection, and why.",
+    context_settings={"allow_interspersed_args": False},
+)
+def explain(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CMD", help="One word is a script, several an argv."),
+    ] = None,
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Policy files, the most general first."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="read_only, auto or full_access.")
+    ] = None,
+    read: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Explain a read.")
+    ] = None,
+    write: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Explain a write.")
+    ] = None,
+    remove: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Explain a removal.")
+    ] = None,
+    connect: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Explain a connection.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it as one JSON object.")
+    ] = False,
+) -> None:
+    """Explain a decision."""
+    try:
+        chosen = _policy(policy or [], preset)
+        op = _op(command or [], read, write, remove, connect)
+    except InvalidArgumentError as error:
+        complain(str(error))
+        raise Ended(2) from None
+    parts = chosen.explain(op)
+    if as_json:
+        typer.echo(json.dumps(_told(chosen.decide(op), parts)))
+    else:
+        _show(chosen.decide(op), parts)
+
+
+def _policy(files: list[str], preset: str | None) -> Policy:
+    from isobox._policy.policy import Policy  # noqa: PLC0415
+
+    if files and preset is not None:
+        raise InvalidArgumentError("give --policy or --preset, not both")
+    if files:
+        return load_policy(*files)
+    return Policy.preset(preset or "auto")
+
+
+def _op(
+    command: list[str],
+    read: str | None,
+    write: str | None,
+    remove: str | None,
+    connect: str | None,
+) -> Op[object]:
+    ops: list[object] = []
+    if command:
+        ops.append(_spawn(command))
+    if read is not None:
+        ops.append(Read(path=read))
+    if write is not None:
+        ops.append(Write(path=write, body=b""))
+    if remove is not None:
+        ops.append(Remove(path=remove))
+    if connect is not None:
+        ops.append(_connection(connect))
+    if len(ops) != 1:
+        raise InvalidArgumentError(
+            "give one command, or one of --read, --write, --remove and --connect"
+        )
+    return cast("Op[object]", ops[0])
+
+
+def _spawn(command: list[str]) -> Spawn:
+    if len(command) == 1:
+        return Spawn(script=command[0], cwd="/workspace")
+    return Spawn(argv=tuple(command), cwd="/workspace")
+
+
+def _connection(text: str) -> Connect:
+    from isobox._core import hosts  # noqa: PLC0415
+
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise InvalidArgumentError(f"--connect {text}: write HOST:PORT")
+    return Connect(host=hosts.normal(host), port=int(port), via="direct", reach=_never)
+
+
+async def _never(_: Connect) -> Ongoing:
+    raise InvalidArgumentError("nothing is connected to here")
+
+
+def _told(decision: Decision, parts: list[tuple[Part, Decision]]) -> dict[str, object]:
+    return {
+        **_fields(decision),
+        "parts": [{"part": _what(part), **_fields(said)} for part, said in parts],
+    }
+
+
+def _fields(decision: Decision) -> dict[str, object]:
+    return {
+        "verdict": decision.verdict,
+        "rule": decision.rule,
+        "reason": decision.reason,
+        "source": decision.source or None,
+    }
+
+
+def _show(decision: Decision, parts: list[tuple[Part, Decision]]) -> None:
+    typer.echo(_line(decision))
+    if len(parts) > 1:
+        for part, said in parts:
+            typer.echo(f"  {one_line(_what(part))}: {_line(said)}")
+
+
+def _line(decision: Decision) -> str:
+    where = f" at {decision.source}" if decision.source else ""
+    return one_line(
+        f"{decision.verdict}: {decision.reason} (rule {decision.rule!r}{where})"
+    )
+
+
+def _what(part: Part) -> str:
+    if part.command is not None:
+        words = (part.command.program or "?", *part.command.arguments)
+        return " ".join(words)
+    if part.doubts:
+        return "; ".join(part.doubts)
+    return " ".join(filter(None, (part.op, part.path or part.host)))
