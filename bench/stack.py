@@ -31,9 +31,7 @@ KEY = b"a key of the bench, long enough"
 
 OPS: dict[str, Op] = {
     "spawn": Spawn(argv=("python", "-m", "pytest", "-q"), cwd="/workspace"),
-    "spawn, a script": Spawn(
-        argv=None, script="git status --short | head -20", cwd="/workspace"
-    ),
+    "spawn, a script": Spawn(script="git status --short | head -20", cwd="/workspace"),
     "read": Read(path="/workspace/src/module.py"),
     "write": Write(path="/workspace/src/module.py", body=b"x" * 4096),
 }

@@ -7,10 +7,12 @@ network of its own.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.egress.inside import PROGRAMS
+from tests.egress.lab import zone
 from tests.egress.lab.internet import Internet
 from tests.relayed import FullyRelayedWorkspace, RelayedWorkspace
 
@@ -19,6 +21,9 @@ from isobox import BubblewrapWorkspace
 LAB = os.environ.get("ISOBOX_EGRESS_LAB")
 
 collect_ignore_glob = [] if LAB else ["test_*.py"]
+
+#: Without these nothing here can be tested.
+TOOLS = ("curl", "git", "openssl")
 
 #: How a sandbox's traffic comes to the filter: it is caught, whatever the
 #: program; the guest relays what programs send to the proxy; or to any port.
@@ -36,6 +41,9 @@ def pytest_report_header():
 
 @pytest.fixture(scope="session")
 def everything():
+    missing = [name for name in TOOLS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} (apt-get install {' '.join(missing)})")
     with Internet(Path(LAB)).opened() as internet:
         yield internet
 
@@ -46,6 +54,12 @@ def internet(everything):
     everything.forget()
     yield everything
     assert everything.faults == []
+
+
+@pytest.fixture
+def ipv6():
+    if not zone.has_ipv6():
+        pytest.skip("this machine has no IPv6")
 
 
 @pytest.fixture(scope="session")

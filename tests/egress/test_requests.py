@@ -166,9 +166,9 @@ async def test_what_is_odd_but_clear_is_written_anew(internet, make, way):
 
 async def test_headers_of_a_connection_stay_there(internet, make):
     rest = (
-        f"{HOST}\r\nProxy-Authorization: Basic dTpw\r\nProxy-Connection: keep-alive\r\n"
-        "Connection: close, X-Hop, Content-Length, Host\r\nX-Hop: 1\r\nKeep-Alive: 5\r\n"
-        "TE: trailers\r\nX-Kept: yes\r\nContent-Length: 2\r\n\r\nok"
+        f"{HOST}\r\nProxy-Authorization: Basic dTpw\r\nKeep-Alive: 5\r\n"
+        "Proxy-Connection: keep-alive\r\nX-Hop: 1\r\nX-Kept: yes\r\nTE: trailers\r\n"
+        "Connection: close, X-Hop, Content-Length, Host\r\nContent-Length: 2\r\n\r\nok"
     )
     async with make(["www.example.org"]) as workspace:
         outcome = await probe_one(workspace, **through_proxy(rest))

@@ -31,15 +31,17 @@ def sink():
     return MemorySink()
 
 
+def secret_for(*hosts: str, **template) -> Secret:
+    return Secret("API_TOKEN", source="env:REAL_TOKEN", hosts=hosts, **template)
+
+
 @pytest.fixture
 def with_secret(make, sink, value):
     """Make a workspace that has the secret."""
 
     def opened(network=HOSTS, *, kind="caught", **template):
         template = template or {"header": "Authorization: Bearer {}"}
-        secret = Secret(
-            "API_TOKEN", source="env:REAL_TOKEN", hosts=["api.example.org"], **template
-        )
+        secret = secret_for("api.example.org", **template)
         return make(network, kind=kind, secrets=[secret], audit=sink)
 
     return opened
@@ -177,14 +179,11 @@ async def test_answers_are_masked(internet, with_secret, kind, value):
         assert form not in echo.stdout
 
 
-async def test_nothing_that_is_kept_has_it(
-    internet, with_secret, sink, value, tmp_path
-):
+async def test_nothing_that_is_kept_has_it(internet, with_secret, sink, value):
     async with with_secret() as workspace:
         # Somebody types it.
-        result = await workspace.run(
-            f"curl -sS {API}/a; echo {value}; echo {value} >&2"
-        )
+        script = f"curl -sS {API}/a; echo {value}; echo {value} >&2"
+        result = await workspace.run(script)
         assert value not in result.stdout
         assert value not in result.stderr
         (tool,) = [tool for tool in await workspace.list_tools() if tool.name == "Bash"]
@@ -193,6 +192,7 @@ async def test_nothing_that_is_kept_has_it(
     assert value not in json.dumps(sink.records)
 
 
+CHUNKED = ["-H", "Transfer-Encoding: chunked"]
 ELSEWHERE = {
     "another host": ["http://other.example.org/", "-H", "X-Key: $API_TOKEN"],
     "its host without TLS": ["http://api.example.org/", "-H", "X-Key: $API_TOKEN"],
@@ -200,13 +200,7 @@ ELSEWHERE = {
     "a path": ["http://other.example.org/$API_TOKEN"],
     "a password": ["http://other.example.org/", "-u", "user:$API_TOKEN"],
     "a body": ["http://other.example.org/", "-d", "key=$API_TOKEN"],
-    "a body in pieces": [
-        "http://other.example.org/",
-        "-H",
-        "Transfer-Encoding: chunked",
-        "-d",
-        "$API_TOKEN",
-    ],
+    "a body in pieces": [*CHUNKED, "http://other.example.org/", "-d", "$API_TOKEN"],
     "a form": ["http://other.example.org/", "-F", "key=$API_TOKEN"],
     "behind TLS": ["https://www.example.org/", "-H", "X-Key: $API_TOKEN"],
     "a body behind TLS": ["https://www.example.org/", "-d", "$API_TOKEN"],
@@ -235,10 +229,14 @@ async def test_a_placeholder_elsewhere_is_refused(
     assert again.exit_code == 0
     assert placeholder.stdout.encode() not in internet.received
     assert value.encode() not in internet.received
-    refused = [
-        record for record in sink.records if record.get("error") == "PolicyDeniedError"
+    asked = {each["number"] for each in sink.records if each.get("op") == "connect"}
+    failed = [
+        record
+        for record in sink.records
+        if record["number"] in asked and record.get("ok") is False
     ]
-    assert "API_TOKEN" in refused[0]["message"]
+    assert len(failed) == 1
+    assert "API_TOKEN" in failed[0]["message"]
 
 
 async def test_other_hosts_get_a_placeholder_at_most(internet, with_secret, value):
@@ -264,9 +262,7 @@ async def test_a_redirect_takes_it_nowhere(internet, with_secret, kind, value):
 
 async def test_who_is_not_the_host_does_not_get_it(internet, make, value):
     hosts = ["wrong.example.org", "unknown-authority.example.org"]
-    secret = Secret(
-        "API_TOKEN", source="env:REAL_TOKEN", hosts=hosts, header="X-Key: {}"
-    )
+    secret = secret_for(*hosts, header="X-Key: {}")
     async with make(hosts, secrets=[secret]) as workspace:
         for host in hosts:
             result = await curl(workspace, f"https://{host}/")
@@ -276,15 +272,9 @@ async def test_who_is_not_the_host_does_not_get_it(internet, make, value):
 
 
 async def test_a_wildcard_ends_at_its_name(internet, make, value):
-    secret = Secret(
-        "API_TOKEN",
-        source="env:REAL_TOKEN",
-        hosts=["*.cdn.example.org"],
-        header="X-Key: {}",
-    )
-    async with make(
-        ["*.cdn.example.org", "www.example.org"], secrets=[secret]
-    ) as workspace:
+    secret = secret_for("*.cdn.example.org", header="X-Key: {}")
+    rules = ["*.cdn.example.org", "www.example.org"]
+    async with make(rules, secrets=[secret]) as workspace:
         for host in ("static.cdn.example.org", "www.example.org"):
             assert await told(workspace, f"https://{host}/")
     first, second = internet.requests
@@ -292,16 +282,10 @@ async def test_a_wildcard_ends_at_its_name(internet, make, value):
 
 
 async def test_git_with_a_secret(internet, make, kind, value):
-    secret = Secret(
-        "GIT_TOKEN",
-        source="env:REAL_TOKEN",
-        hosts=["git.example.org"],
-        basic="x-access-token",
-    )
+    secret = secret_for("git.example.org", basic="x-access-token")
     async with make(["git.example.org"], kind=kind, secrets=[secret]) as workspace:
-        result = await run(
-            workspace, "git", "clone", "-q", "https://git.example.org/tiny.git", "a"
-        )
+        clone = ("git", "clone", "-q", "https://git.example.org/tiny.git", "a")
+        result = await run(workspace, *clone)
         assert result.exit_code == 0, result.stderr
         config = await run(workspace, "git", "-C", "a", "config", "--list")
     pair = base64.b64encode(f"x-access-token:{value}".encode()).decode()
@@ -328,12 +312,7 @@ async def test_two_workspaces_have_two_placeholders(internet, make, monkeypatch,
 
 async def test_a_secret_that_cannot_be_had(internet, make, monkeypatch):
     monkeypatch.delenv("REAL_TOKEN", raising=False)
-    secret = Secret(
-        "API_TOKEN",
-        source="env:REAL_TOKEN",
-        hosts=["api.example.org"],
-        header="X-Key: {}",
-    )
+    secret = secret_for("api.example.org", header="X-Key: {}")
     async with make(HOSTS, secrets=[secret]) as workspace:
         result = await curl(workspace, f"{API}/")
     assert " 502 " in result.stdout

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-from isobox._audit.records import GENESIS, Place, Seal
+from isobox._audit.records import GENESIS, Place, Seal, fields_of
 
 #: Bytes of a head: less than a sector, so that it is written whole or not at all.
 SIZE: Final = 384
-_DOMAIN: Final = b"head\0"
+_JSON: Final = ("false", "true")
 
 
 class Head(NamedTuple):
@@ -38,14 +37,13 @@ class Head(NamedTuple):
 
     def sealed(self, seal: Seal) -> bytes:
         """Return it as the content of a file."""
-        body = (
-            f'{{"closed":{"true" if self.closed else "false"},"end":{self.end},'
-            f'"files":{self.files},"hash":"{self.hash}",'
-            f'"keyed":{"true" if seal.keyed else "false"},'
-            f'"seq":{self.seq},"start":{self.start}}}'
-        ).encode()
-        text = b'%b,"seal":"%b"}' % (body[:-1], _mark(seal, body).encode())
-        return text.ljust(SIZE - 1) + b"\n"
+        seq, hashed, start, end, files, closed = self
+        text = (
+            f'{{"seq":{seq},"hash":"{hashed}","start":{start},"end":{end},'
+            f'"files":{files},"closed":{_JSON[closed]},"keyed":{_JSON[seal.keyed]}'
+        )
+        mark = seal.digest(f"head {text}".encode())
+        return f'{text},"seal":"{mark}"}}'.ljust(SIZE - 1).encode() + b"\n"
 
 
 class HeadError(Exception):
@@ -60,26 +58,33 @@ def read_head(content: bytes, seal: Seal) -> Head:
     """
     if not content:
         return Head()
-    head, keyed = _parsed(content)
-    if keyed and not seal.keyed:
+    fields = _fields(content)
+    keyed = fields.get("keyed")
+    if keyed is True and not seal.keyed:
         raise HeadError("is sealed with a key; give the key")
-    if seal.keyed and not keyed:
+    if seal.keyed and keyed is not True:
         raise HeadError("is not sealed with a key; somebody made it without yours")
-    if head.sealed(seal) != content:
+    head = _head(fields)
+    # As a whole: what it says is true only if nothing else could be read from it.
+    if head is None or head.sealed(seal) != content:
         raise HeadError("was changed, or sealed with another key")
     return head
 
 
-def _parsed(content: bytes) -> tuple[Head, bool]:
-    """Return what it says and whether that is keyed; not yet whether it is true."""
-    try:
-        fields = cast("dict[str, object]", json.loads(content))
-        del fields["seal"]
-        keyed = bool(fields.pop("keyed"))
-        return Head(**fields), keyed  # type: ignore[arg-type] # compared as a whole
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise HeadError("is not the head of an audit file") from error
+def _fields(content: bytes) -> dict[str, object]:
+    fields = fields_of(content)
+    if fields is None or "keyed" not in fields:
+        raise HeadError("is not the head of an audit file")
+    return fields
 
 
-def _mark(seal: Seal, body: bytes) -> str:
-    return seal.digest(_DOMAIN + body)
+def _head(fields: dict[str, object]) -> Head | None:
+    numbers = [fields.get(name) for name in ("seq", "start", "end", "files")]
+    hashed, closed = fields.get("hash"), fields.get("closed")
+    if not isinstance(hashed, str) or not isinstance(closed, bool):
+        return None
+    match numbers:
+        case [int(seq), int(start), int(end), int(files)]:
+            return Head(seq, hashed, start, end, files, closed)
+        case _:
+            return None

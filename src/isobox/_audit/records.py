@@ -25,7 +25,7 @@ _CHAIN: Final = frozenset({"seq", "prev", "hash"})
 _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + len(GENESIS) + len(b'"}\n')
 _encode = json.JSONEncoder(
-    ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
+    ensure_ascii=True, allow_nan=False, separators=(",", ":")
 ).encode
 
 
@@ -74,18 +74,18 @@ class Seal:
             InvalidArgumentError: The record has a field of the chain's.
             ValueError: JSON cannot hold it, or its line is over 16 MiB.
         """
-        if not _CHAIN.isdisjoint(record):
+        if not record or not _CHAIN.isdisjoint(record):
             raise InvalidArgumentError(
-                f"a record has no fields {', '.join(sorted(_CHAIN))}: they are the "
-                "chain's; give them other names"
+                "a record has fields, and none of them is seq, prev or hash, which "
+                "are the chain's; give them other names"
             )
         seq = after.seq + 1
-        text = _encode({**record, "seq": seq, "prev": after.hash})
-        body = text.encode("ascii")
-        if len(body) + _TAIL > LONGEST:
+        text = f'{{"seq":{seq},"prev":"{after.hash}",{_encode(record)[1:]}'
+        hashed = self.digest(text.encode("ascii"))
+        line = f'{text[:-1]},"hash":"{hashed}"}}\n'.encode("ascii")
+        if len(line) > LONGEST:
             raise InvalidArgumentError(f"a record has more than {LONGEST} bytes")
-        place = Place(seq, self.digest(body))
-        return b'%b%b%b"}\n' % (body[:-1], _HASH, place.hash.encode()), place
+        return line, Place(seq, hashed)
 
     def opened(self, line: bytes) -> Sealed | None:
         """Return what a line holds, None unless its hash is right."""

@@ -83,9 +83,8 @@ class Tail:
         try:
             return Descriptor(self._head_path, os.O_RDWR)
         except FileNotFoundError:
-            there = status_of(self._path)
             # It is made before the file is, so that a crash leaves no file alone.
-            if there is not None and there.st_size:
+            if status_of(self._path) and Descriptor(self._path, os.O_RDONLY).size:
                 raise self._refusal(
                     f"{self._head_path} is missing, which says where it ends; put it "
                     "back, or name a new file"
@@ -148,11 +147,10 @@ class Tail:
 
     # -- the file -----------------------------------------------------------
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: Record, *, closes: bool = False) -> None:
         head = self._head
         line, place = self._seal.line(record, head.place)
         self._write_line(line)
-        closes = _is(record, "closed")
         end = head.end + len(line)
         self._save(Head(place.seq, place.hash, head.end, end, head.files, closes))
 
@@ -197,15 +195,16 @@ class Tail:
                     "verify`"
                 ) from broken
             torn = broken.offset
+        # Of a new file the head tells only once a record is in it.
+        if self._head.end or not self._head.files:
+            self._save(self._head)
         if torn is not None:
             self._mark(torn, size)
         if self._head.closed:
             self._move_on()
             self._catch_up()
         elif self._head.end == 0 and self._head.files:
-            self._write(_event("opened", previous=self._head.hash))
-        else:
-            self._save(self._head)
+            self._write(_event("opened"))
 
     def _beyond(self, size: int) -> list[Link]:
         if size == self._head.end:
@@ -220,8 +219,8 @@ class Tail:
         if not link.whole:
             self._write_line(b"\n")
             end += 1
-        closes = _is(link.record.fields, "closed")
-        place = link.record.place
+        fields, place = link.record.fields, link.record.place
+        closes = (fields.get("kind"), fields.get("event")) == ("chain", "closed")
         self._head = Head(*place, link.start, end, self._head.files, closes)
 
     def _mark(self, start: int, size: int) -> None:
@@ -237,7 +236,7 @@ class Tail:
     def _rotate(self) -> None:
         aside = aside_path(self._path, self._head.files + 1)
         self._refuse_taken(aside)
-        self._write(_event("closed", next=self._head.files + 1))
+        self._write(_event("closed"), closes=True)
         self._move_on()
         self._catch_up()
 
@@ -266,9 +265,5 @@ class Tail:
         return OSError(errno.EBADMSG, reason, self._path)
 
 
-def _event(event: str, **fields: object) -> Record:
-    return {"kind": "chain", "event": event, "time": time.time(), **fields}
-
-
-def _is(record: Record, event: str) -> bool:
-    return record.get("kind") == "chain" and record.get("event") == event
+def _event(event: str) -> Record:
+    return {"kind": "chain", "event": event, "time": time.time()}

@@ -141,6 +141,7 @@ class HttpSession:
             return False
 
     async def _request(self) -> h11.Request | None:
+        self._method = b""
         if not await self._begins():
             return None
         with anyio.move_on_after(_HEAD):

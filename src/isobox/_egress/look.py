@@ -25,8 +25,8 @@ _LONGEST_METHOD: Final = 64
 #: What servers take for a line at most, often 8 KiB.
 _LONGEST_LINE: Final = 1 << 13
 _METHOD: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]*")
-#: What no line of text has, whoever reads it.
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
+#: What ends a line, or what no line of text has, whoever reads it.
+_END: Final = re.compile(rb"[\x00-\x08\n\x0e-\x1f\x7f]")
 
 
 async def server_speaks_first(client: Peeked, server: Peeked) -> bool:
@@ -80,12 +80,13 @@ def is_like_http(data: bytes) -> bool | None:
     after = line[start:]
     if not after:
         return None
-    rest, end, _ = after.partition(b"\n")
-    if rest and rest[0] not in _BLANK:
+    end = _END.search(after)
+    rest = after[: end.start()] if end else after
+    if after[0] not in _BLANK:
         return False
     if b"http/" in rest.lower() or len(rest) > _LONGEST_LINE:
         return True
-    return False if end or _CONTROL.search(rest) else None
+    return False if end else None
 
 
 async def hello(client: Peeked) -> ClientHello:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from isobox._approval.key import key_of
+from isobox._approval.risk import risk
 from isobox._core.facts import path_of
 from isobox._core.ops import Connect
+from isobox._layers.preview import preview
 from isobox._policy.policy import ROOT
 from isobox.errors import PolicyDeniedError
 
 if TYPE_CHECKING:
-    from isobox._approval.question import Answers
+    from isobox._approval.question import Answer, Answers, Question
     from isobox._core.ops import Op
     from isobox._core.stack import Perform
     from isobox._policy.decision import Decision
@@ -32,11 +36,14 @@ class Guard:
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         decision = self._policy.decide(op, self._root)
-        if decision.verdict == "allow" or await self._is_approved(op, decision):
-            return await inner(op)
         reason = decision.reason
         if decision.verdict == "ask":
-            reason += ", and nobody allowed it"
+            answer = await self._asked(op, decision, inner)
+            reason += _said(answer)
+            if answer.allow:
+                return await inner(op)
+        elif decision.verdict == "allow":
+            return await inner(op)
         raise PolicyDeniedError(
             f"the policy denies {op.name}: {reason} (rule {decision.rule!r}"
             f"{decision.source and f' at {decision.source}'})",
@@ -46,13 +53,30 @@ class Guard:
             path=path_of(op),
         )
 
-    async def _is_approved(self, op: Op[object], decision: Decision) -> bool:
-        if decision.verdict != "ask":
-            return False
+    async def _asked(
+        self, op: Op[object], decision: Decision, inner: Perform
+    ) -> Answer:
+        async def describe(question: Question) -> Question:
+            # Below the policy: to look is no question of its own.
+            shown = await preview(op, inner)
+            return replace(question, risk=risk(op, self._root), preview=shown)
+
         network = self._policy.network if isinstance(op, Connect) else None
         return await self._answers.ask(
             op,
             rule=decision.rule,
             reason=decision.reason,
             deadline=_DEADLINE if network is None else network.ask_timeout,
+            keys=[
+                key_of(op, part, said.rule)
+                for part, said in self._policy.explain(op, self._root)
+                if said.verdict == "ask"
+            ],
+            describe=describe,
         )
+
+
+def _said(answer: Answer) -> str:
+    if answer.message:
+        return f", and whoever was asked says: {answer.message}"
+    return ", and nobody allowed it"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import shlex
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
 
 from isobox._core.ops import (
     Apply,
@@ -12,6 +16,8 @@ from isobox._core.ops import (
     Edit,
     Patch,
     Read,
+    Remove,
+    Scan,
     Script,
     Spawn,
     Write,
@@ -20,9 +26,11 @@ from isobox._core.results import PATH_ERRORS
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from isobox._core.ops import Op
+    from isobox._core.patch import FileChange
+    from isobox._core.results import Change
     from isobox._core.stack import Perform
 
 R = TypeVar("R")
@@ -30,79 +38,168 @@ R = TypeVar("R")
 #: Characters that a person is shown, and bytes of a file that are compared.
 _SHOWN: Final = 16_384
 _COMPARED: Final = 65_536
+#: Lines between the first and the last change that are compared one by one: with
+#: more, text made for it would keep the comparison busy for minutes.
+_ALIGNED: Final = 400
+_CONTEXT: Final = 2
+#: Names below a directory that are counted.
+_COUNTED: Final = 10_000
+#: Seconds that the sandbox has to show what is there.
+_PATIENCE: Final = 5.0
 
 
 async def preview(op: Op[object], inner: Perform) -> str:
     """Return what an operation would do, as a person reads it.
 
-    It has at most 16,384 characters, and none that could steer a terminal.
+    It has at most 16,384 characters, and none that could steer a terminal. What
+    the sandbox does not show within 5 seconds is left out.
 
     Args:
         op: The operation.
         inner: Performs what is needed to compare.
     """
-    return _plain(await _of(op, inner))
+    return _plain(_bounded(await _of(op, inner)))
 
 
-async def _of(op: Op[object], inner: Perform) -> str:
+async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
     match op:
         case Spawn():
-            return op.script if op.script is not None else " ".join(op.argv)
+            return [shlex.join(op.argv) if op.script is None else op.script]
         case Script():
-            return op.script
-        case Write() if isinstance(op.body, bytes):
+            return [op.script]
+        case Write():
+            if not isinstance(op.body, bytes):
+                return [f"{op.path}: content that arrives piece by piece"]
             return _diff(op.path, await _content(op.path, inner), op.body)
         case Edit():
-            pieces = (_diff(op.path, each.old, each.new) for each in op.replacements)
-            return "\n".join(pieces)
+            return (
+                line
+                for each in op.replacements
+                for line in _diff(op.path, each.old, each.new)
+            )
         case Patch():
-            return "\n".join(_changes(op))
+            return (line for each in op.changes for line in _patched(each))
+        case Remove():
+            return [await _removed(op, inner)]
         case Apply():
-            return str(await _performed(Diff(), inner) or "")
+            changes = await _performed(Diff(), inner)
+            return () if changes is None else _applied(changes.changes, op.paths)
         case Checkpoint():
-            return op.text
+            return [op.text]
         case _:
-            return ""
+            return ()
 
 
 async def _content(path: str, inner: Perform) -> bytes:
-    stream = await _performed(Read(path=path, length=_COMPARED), inner)
-    if stream is None:
-        return b""
-    async with stream:
-        return await stream.read()
+    with anyio.move_on_after(_PATIENCE):
+        stream = await _performed(Read(path=path, length=_COMPARED), inner)
+        if stream is not None:
+            async with stream:
+                return await stream.read()
+    return b""
+
+
+async def _removed(op: Remove, inner: Perform) -> str:
+    if not op.recursive:
+        return op.path
+    below = await _performed(
+        Scan(path=op.path, depth=None, limit=_COUNTED, follow=False), inner
+    )
+    if below is None:
+        return op.path
+    more = " or more" if below.truncated else ""
+    return f"{op.path} and what is below it: {len(below.entries)}{more} names"
 
 
 async def _performed(op: Op[R], inner: Perform) -> R | None:
     # What cannot be shown must not keep the question from being asked.
     try:
-        return await inner(op)
+        with anyio.move_on_after(_PATIENCE):
+            return await inner(op)
     except IsoboxError:
-        return None
+        pass
+    return None
 
 
-def _diff(path: str, old: bytes, new: bytes) -> str:
+def _patched(change: FileChange) -> Iterator[str]:
+    moved = f" -> {change.target}" if change.target is not None else ""
+    yield f"{change.kind} {change.path}{moved}"
+    for hunk in change.hunks:
+        yield "@@"
+        yield from hunk.body
+
+
+def _applied(changes: Sequence[Change], paths: tuple[str, ...] | None) -> Iterator[str]:
+    for change in changes:
+        if paths is None or any(_is_at(change.path, path) for path in paths):
+            refused = f" (refused: {change.refused})" if change.refused else ""
+            yield f"{change.change} {change.kind} {change.path}{refused}"
+            yield from (change.text or "").splitlines()
+
+
+def _is_at(path: str, above: str) -> bool:
+    above = above.rstrip("/")
+    return path == above or path.startswith(above + "/") or above in ("", ".")
+
+
+def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:
+    before, after = _lines(old), _lines(new)
+    yield f"--- {path}"
+    yield f"+++ {path}"
+    if before == after and old != new:
+        yield "[line ends alone differ, or what is not shown]"
+    yield from _changes(before, after)
+    if len(old) > _COMPARED or len(new) > _COMPARED:
+        yield f"[compared as far as {_COMPARED} bytes]"
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    first, last = _shared(before, after)
+    if max(len(before), len(after)) - first - last > _ALIGNED:
+        yield from (f"-{line}" for line in before[first : len(before) - last])
+        yield from (f"+{line}" for line in after[first : len(after) - last])
+        return
+    first, last = max(0, first - _CONTEXT), max(0, last - _CONTEXT)
     lines = difflib.unified_diff(
-        _lines(old), _lines(new), fromfile=path, tofile=path, n=2, lineterm=""
+        before[first : len(before) - last],
+        after[first : len(after) - last],
+        n=_CONTEXT,
+        lineterm="",
     )
-    return "\n".join(lines)
+    for line in itertools.islice(lines, 2, None):
+        # Its numbers count from where the comparison began.
+        yield "@@" if line.startswith("@@") else line
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+    """Return how many lines two texts share at the beginning, and at the end."""
+    most = min(len(one), len(other))
+    first = next((n for n in range(most) if one[n] != other[n]), most)
+    most -= first
+    last = next((n for n in range(most) if one[-1 - n] != other[-1 - n]), most)
+    return first, last
 
 
 def _lines(data: bytes) -> list[str]:
     return data[:_COMPARED].decode("utf-8", PATH_ERRORS).splitlines()
 
 
-def _changes(op: Patch) -> Iterator[str]:
-    for change in op.changes:
-        moved = f" -> {change.target}" if change.target is not None else ""
-        yield f"{change.kind} {change.path}{moved}"
+def _bounded(lines: Iterable[str]) -> str:
+    """Return lines, no more of them than are shown."""
+    found: list[str] = []
+    size = 0
+    for line in lines:
+        found.append(line)
+        size += len(line) + 1
+        if size > _SHOWN + 1:
+            break
+    return "\n".join(found)
 
 
 def _plain(text: str) -> str:
     """Return a text of which every character is one that is seen."""
-    more = f"\n[... {len(text) - _SHOWN} characters more]"
     shown = "".join(_visible(text[:_SHOWN]))
-    return shown + more if len(text) > _SHOWN else shown
+    return f"{shown}\n[... there is more]" if len(text) > _SHOWN else shown
 
 
 def _visible(text: str) -> Iterable[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -128,7 +127,7 @@ class Internet:
         self, port: int, protocol: str, serve: Serve, tls: ssl.SSLContext | None = None
     ) -> None:
         for family, address in EVERYWHERE:
-            if family == socket.AF_INET6 and not os.path.exists("/proc/net/if_inet6"):
+            if family == socket.AF_INET6 and not zone.has_ipv6():
                 continue
             listener = socket.create_server(
                 (address, port), family=family, backlog=4096

@@ -212,13 +212,22 @@ class Conversation:
         self._send(h11.Data(data=b"x" * int(asked["bytes"])))
         self._send(h11.EndOfMessage())
 
+    async def _cut(self, _: Request, asked: dict[str, str]) -> None:
+        self._send(
+            h11.Response(status_code=200, headers=[("Content-Length", "1000000")])
+        )
+        self._send(h11.Data(data=b"x" * int(asked["bytes"])))
+        await self._writer.drain()
+        raise ConnectionAbortedError
+
     async def _reveal(self, request: Request, _: dict[str, str]) -> None:
         """Say what the client is authorised by, in several ways and in pieces."""
-        value = "".join(request.header("authorization")).rpartition(" ")[2].encode()
+        text = "".join(request.header("authorization")).rpartition(" ")[2]
+        value = text.encode()
         self._send(
             h11.Response(
                 status_code=200,
-                headers=[("Transfer-Encoding", "chunked"), ("X-Said", value)],
+                headers=[("Transfer-Encoding", "chunked"), ("X-Said", text)],
             )
         )
         ways = [base64.b64encode(b"." * at + value) for at in range(3)]
@@ -254,6 +263,7 @@ PAGES: dict[str, Callable[[Conversation, Request, dict[str, str]], Awaitable[Non
     "/big": Conversation._big,
     "/slow": Conversation._slow,
     "/redirect": Conversation._redirect,
+    "/cut": Conversation._cut,
     "/chunked": Conversation._chunked,
     "/reveal": Conversation._reveal,
     "/until-close": Conversation._until_close,

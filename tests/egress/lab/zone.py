@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Final
 
 WEB: Final = "93.184.215.14"
@@ -72,3 +73,12 @@ ECHO_PORT: Final = 7007
 BANNER: Final = b"SSH-2.0-lab_1.0\r\n"
 #: Where nothing listens.
 CLOSED_PORT: Final = 81
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has it: `run` has then made every address answer."""
+    try:
+        with socket.create_server((WEB6, 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False

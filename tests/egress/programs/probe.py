@@ -5,7 +5,8 @@ so many at once, and prints a list of what came of them. A job has
 
     dial    "proxy", or "direct", "connect", "socks5" to `host` and `port`
     tls     the name to ask for in TLS, "" for none; no TLS if it is missing
-    send    pieces to send, Latin-1 text, or seconds to wait as a number
+    send    pieces to send: Latin-1 text, a number of seconds to wait, or null for
+            the end of what is sent
     want    text on which reading ends; else it reads to the end
     timeout seconds that reading may take
 
@@ -95,6 +96,8 @@ def converse(sock, job, said):
     for piece in job.get("send", ()):
         if isinstance(piece, str):
             sock.sendall(piece.encode("latin-1"))
+        elif piece is None:
+            sock.shutdown(socket.SHUT_WR)
         else:
             time.sleep(piece)
     want = job.get("want", "\0never\0").encode("latin-1")

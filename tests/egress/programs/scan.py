@@ -57,11 +57,10 @@ def files(folder):
 
 
 def main(folders):
-    places = {
-        f"process {pid}": process(pid)
-        for pid in filter(str.isdigit, os.listdir("/proc"))
-    }
-    places.update({path: content(path) for folder in folders for path in files(folder)})
+    pids = filter(str.isdigit, os.listdir("/proc"))
+    places = {f"process {pid}": process(pid) for pid in pids}
+    for folder in folders:
+        places.update({path: content(path) for path in files(folder)})
     found = {name: has_one(pieces) for name, pieces in places.items()}
     print(sum(one is not None for one in found.values()))
     print(*[name for name, one in found.items() if one], sep="\n")

@@ -18,8 +18,13 @@ from isobox.errors import InvalidArgumentError
 
 
 def lines(path: os.PathLike[str]) -> list[dict]:
+    """Return the records of a file, without what chains them."""
     with open(path) as file:
-        return [json.loads(line) for line in file]
+        records = [json.loads(line) for line in file]
+    for number, record in enumerate(records, 1):
+        assert record.pop("seq") == number
+        assert len(record.pop("prev")) == len(record.pop("hash")) == 64
+    return records
 
 
 @pytest.fixture
@@ -84,10 +89,11 @@ def test_a_place_that_is_none_is_said(tmp_path):
 
 def test_a_record_that_does_not_fit_raises(sink):
     full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, sink._descriptor)
+    os.dup2(full, sink._tail._file.number)
     os.close(full)
     with pytest.raises(OSError, match="No space"):
         sink.put({"n": 1})
+    assert lines(sink.path) == []
 
 
 def test_the_sink_that_an_argument_names(tmp_path):

@@ -184,7 +184,7 @@ class Talk:
         return found
 
 
-async def talk(
+async def talk(  # noqa: C901 - each part of an Upstream is a function
     *pieces: bytes,
     place: Place | None = PLACE,
     answer=ok,
@@ -195,6 +195,7 @@ async def talk(
     redactor=None,
     scanner=None,
     prepare=None,
+    kind=Server,
 ) -> Talk:
     """Let a client say something, and return what comes of it."""
     talk = Talk()
@@ -206,7 +207,7 @@ async def talk(
         if there.host == "gone.test":
             raise UnreachableError("gone.test does not resolve")
         talk.connected.append(there)
-        talk.servers.append(Server(answer, talk.requests, most=most))
+        talk.servers.append(kind(answer, talk.requests, most=most))
         return talk.servers[-1]
 
     async def prepared(request, there):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.egress.talk import PLACE, Talk, ok, talk
+from tests.unit.egress.talk import PLACE, Server, Talk, ok, talk
 
 from isobox._egress import http
 from isobox._egress.http import LARGEST_HEAD, LARGEST_SIGNED
@@ -44,9 +45,7 @@ async def test_a_request_and_its_answer():
     (told,) = met.requests
     assert (told.method, told.target, told.body) == (b"GET", b"/x?y", b"")
     assert told.headers == ((b"host", b"a.test"),)
-    assert met.answers == [
-        (200, {b"content-length": b"20"}, b"GET a.test /x?y ")
-    ] or met.said.endswith(b"GET a.test /x?y ")
+    assert met.answers == [(200, {b"content-length": b"16"}, b"GET a.test /x?y ")]
     assert met.connected == [PLACE]
     assert met.refused == []
 
@@ -381,15 +380,9 @@ async def test_a_tunnel_that_is_denied():
 
 @pytest.mark.parametrize(("host", "status"), [(b"denied", 403), (b"gone", 502)])
 async def test_a_proxy_tells_why_not(host, status):
-    head = b"GET http://%s.test/ HTTP/1.1" % host
-    met = await talk(
-        request(head=head, host=b"")
-        if False
-        else b"GET http://%s.test/ HTTP/1.0\r\n\r\n" % host,
-        place=None,
-    )
+    data = b"GET http://%s.test/ HTTP/1.0\r\n\r\n" % host
+    met = await talk(data, place=None)
     assert met.statuses == [status]
-    assert head
 
 
 # -- answers -----------------------------------------------------------------
@@ -406,10 +399,7 @@ async def test_an_old_client_gets_no_chunks():
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
     )
     met = await talk(b"GET / HTTP/1.0\r\nHost: a.test\r\n\r\n", answer=answering(data))
-    assert met.said == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello".replace(
-        b"Connection", b"Connection"
-    ) or met.said.endswith(b"\r\n\r\nhello")
-    assert b"chunked" not in met.said
+    assert met.answers == [(200, {b"connection": b"close"}, b"hello")]
 
 
 @pytest.mark.parametrize(
@@ -497,26 +487,26 @@ async def test_part_of_an_answer_does_not_pass_for_the_whole(data):
     assert not met.said.endswith(b"0\r\n\r\n")
 
 
-async def test_a_broken_connection_is_no_end_of_an_answer(monkeypatch):
-    class Breaking(http.h11.Connection):
-        pass
-
-    data = b"HTTP/1.0 200 OK\r\n\r\nhello"
-    met = Talk()
-
+class Breaking(Server):
     async def receive(self):
         data = await self.said.get()
         if not data:
             raise ConnectionResetError
         return data
 
-    from tests.unit.egress.talk import Server
 
-    monkeypatch.setattr(Server, "receive", receive)
-    met = await talk(POST, answer=answering(data), most=1)
+async def test_a_broken_connection_is_no_end_of_an_answer():
+    data = b"HTTP/1.0 200 OK\r\n\r\nhello"
+    met = await talk(POST, answer=answering(data), most=1, kind=Breaking)
     assert met.client.ends == ["abort"]
     assert b"hello" in met.said
     assert not met.said.endswith(b"0\r\n\r\n")
+
+
+async def test_a_kept_connection_that_breaks_is_made_again():
+    met = await talk(GET + GET, most=1, kind=Breaking)
+    assert met.statuses == [200, 200]
+    assert len(met.connected) == 2
 
 
 async def test_hints_come_before_the_answer():
@@ -571,33 +561,25 @@ async def test_a_given_connection_that_had_ended_is_made_again():
 # -- bodies ------------------------------------------------------------------
 
 
+class Hasty(Server):
+    async def send(self, data):
+        await asyncio.sleep(0)
+        if self.ended:
+            raise BrokenPipeError
+        self.ended = True
+        self.said.put_nowait(self.answer(None))
+
+
 async def test_a_server_may_answer_before_the_body_ends():
     head = request(b"Content-Length: 1000000", head=b"POST / HTTP/1.1")
-
-    class Early:
-        pass
-
-    from tests.unit.egress.talk import Server
-
-    class Hasty(Server):
-        async def send(self, data):
-            await asyncio.sleep(0)
-            if not self.ended:
-                self.ended = True
-                self.said.put_nowait(
-                    b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"
-                )
-            else:
-                raise BrokenPipeError
-
-    import tests.unit.egress.talk as module
-
-    held = module.Server
-    module.Server = Hasty
-    try:
-        met = await talk(head, *[b"x" * 1000] * 10, then="stays")
-    finally:
-        module.Server = held
+    answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"
+    met = await talk(
+        head,
+        *[b"x" * 1000] * 10,
+        then="stays",
+        answer=answering(answer),
+        kind=Hasty,
+    )
     assert met.answers == [(413, {b"content-length": b"2"}, b"no")]
     assert met.client.ends == ["eof"]
 
@@ -792,7 +774,7 @@ async def test_a_client_that_left_is_noticed(monkeypatch):
 
 
 async def test_a_client_that_only_shut_its_side_gets_its_answer():
-    met = await talk(GET, answer=lambda told: ok(told))
+    met = await talk(GET, answer=ok)
     assert met.statuses == [200]
 
 
@@ -831,7 +813,7 @@ def outcome(met: Talk):
 @settings(max_examples=200, deadline=None)
 def test_pieces_come_to_the_same_as_the_whole(data, cuts):
     cuts = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
-    pieces = [data[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(cuts)]
     whole = asyncio.run(talk(data))
     assert outcome(asyncio.run(talk(*pieces))) == outcome(whole)
 

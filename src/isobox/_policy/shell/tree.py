@@ -20,6 +20,7 @@ PATIENCE: Final = 0.3
 _RECOVERY: Final = 20
 _PIECE: Final = 4096
 _BLANK: Final = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_SPACE: Final = re.compile(rb"(?:[ \t]|\\\n)*")
 _JOINED: Final = re.compile(rb"(?:\\\n)*")
 
 
@@ -64,6 +65,11 @@ def children(node: Node) -> Iterator[tuple[str | None, Node]]:
 def blank(source: bytes, start: int, end: int) -> bool:
     """Whether there is nothing but blanks and line continuations between."""
     return _BLANK.fullmatch(source, start, max(start, end)) is not None
+
+
+def spaced(source: bytes, start: int, end: int) -> bool:
+    """Whether a gap keeps what is on both sides in one command."""
+    return _SPACE.fullmatch(source, start, max(start, end)) is not None
 
 
 def joined(source: bytes, start: int, end: int) -> bool:

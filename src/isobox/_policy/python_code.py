@@ -1,0 +1,215 @@
+"""What Python code would do, as facts: used to ask more, never to allow more."""
+
+from __future__ import annotations
+
+import ast
+import io
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+#: Bytes of the longest code, and nodes of the largest tree, that are read.
+LONGEST: Final = 64 * 1024
+NODES: Final = 10_000
+
+_DYNAMIC: Final = frozenset(
+    {"__import__", "compile", "eval", "exec", "importlib.import_module", "input"}
+    | {"builtins.eval", "builtins.exec", "builtins.compile", "builtins.__import__"}
+    | {"runpy.run_path", "runpy.run_module", "code.interact", "marshal.loads"}
+    | {"pickle.load", "pickle.loads", "types.FunctionType", "types.CodeType"}
+    | {"getattr", "globals", "locals", "vars", "breakpoint"}
+)
+_FOREIGN: Final = frozenset({"ctypes", "cffi", "_ctypes", "gc", "codeop", "code"})
+_OPENS: Final = frozenset({"open", "io.open", "codecs.open", "builtins.open"})
+_WRITING: Final = frozenset("wax+")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFacts:
+    """What a Python program would do, as far as reading it tells.
+
+    Attributes:
+        imports: Modules and names that it imports, such as `os.path`.
+        calls: Dotted names that it calls, by the names that they are imported
+            from: `import os as o; o.system()` is `os.system`.
+        writes: Files that it opens to write; None where only running tells.
+        findings: What bandit says, as `B602 HIGH line 3: text`, if wanted.
+        doubts: Why it is not understood.
+    """
+
+    imports: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    writes: tuple[str | None, ...] = ()
+    findings: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def understood(self) -> bool:
+        """Whether every call has a name; False asks a person."""
+        return not self.doubts
+
+
+@dataclass(slots=True)
+class _Found:
+    imports: dict[str, None] = field(default_factory=dict)
+    calls: dict[str, None] = field(default_factory=dict)
+    writes: dict[str | None, None] = field(default_factory=dict)
+    doubts: dict[str, None] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def facts(source: str) -> PythonFacts:
+    """What a Python program would do. Nothing is executed; no text raises."""
+    tree = _parsed(source)
+    if isinstance(tree, str):
+        return PythonFacts(doubts=(tree,))
+    nodes = list(_walk(tree))
+    found = _Found()
+    if len(nodes) > NODES:
+        found.doubts["it is too long to be read"] = None
+    for node in nodes:
+        _imports(node, found)
+    for node in nodes:
+        _names(node, found)
+    return PythonFacts(
+        imports=tuple(found.imports),
+        calls=tuple(found.calls),
+        writes=tuple(found.writes),
+        doubts=tuple(found.doubts),
+    )
+
+
+def _parsed(source: str) -> ast.Module | str:
+    try:
+        if len(source.encode()) > LONGEST:
+            return "it is longer than 64 KiB"
+        with warnings.catch_warnings():
+            # Odd escapes in hostile text are no warning about our own code.
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "it is not Python that can be read"
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes in the order of the source, one more than the bound at most."""
+    stack = [tree]
+    count = 0
+    while stack and count <= NODES:
+        node = stack.pop()
+        count += 1
+        yield node
+        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _imports(node: ast.AST, found: _Found) -> None:
+    if isinstance(node, ast.Import):
+        for each in node.names:
+            found.imports[each.name] = None
+            top = each.name.split(".")[0]
+            found.names[each.asname or top] = each.name if each.asname else top
+    elif isinstance(node, ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        for each in node.names:
+            found.imports[f"{module}.{each.name}"] = None
+            found.names[each.asname or each.name] = f"{module}.{each.name}"
+            if each.name == "*":
+                found.doubts[f"it imports every name of {module}"] = None
+    for name in _FOREIGN & {each.split(".")[0] for each in found.imports}:
+        found.doubts[f"it imports {name}, which reaches outside Python"] = None
+
+
+def _names(node: ast.AST, found: _Found) -> None:
+    if isinstance(node, ast.Call):
+        _call(node, found)
+    elif isinstance(node, ast.Attribute) and node.attr in _HIDDEN:
+        found.doubts[f"it uses {node.attr}"] = None
+    elif isinstance(node, ast.Name) and node.id in ("__builtins__", "__loader__"):
+        found.doubts[f"it uses {node.id}"] = None
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        for each in node.decorator_list:
+            name = _dotted(each, found)
+            if name is not None:
+                found.calls[name] = None
+
+
+_HIDDEN: Final = frozenset(
+    "__builtins__ __class__ __code__ __dict__ __getattribute__ __globals__"
+    " __import__ __mro__ __subclasses__ __bases__ __loader__".split()
+)
+
+
+def _call(node: ast.Call, found: _Found) -> None:
+    name = _dotted(node.func, found)
+    if name is None:
+        if not isinstance(node.func, ast.Attribute):
+            found.doubts["it calls what only running it tells"] = None
+            return
+        name = f"?.{node.func.attr}"
+    found.calls[name] = None
+    if name in _DYNAMIC:
+        found.doubts[f"it calls {name}, so that only running it tells more"] = None
+    if name in _OPENS:
+        _opened(node, 1, _literal(node.args[0]) if node.args else None, found)
+    elif name.endswith((".write_text", ".write_bytes", ".open")):
+        at = 0 if name.endswith(".open") else -1
+        _opened(node, at, None, found)
+
+
+def _dotted(node: ast.AST, found: _Found) -> str | None:
+    """`a.b.c` by the name that `a` was imported as, or None."""
+    parts = list[str]()
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    parts.append(found.names.get(node.id, node.id))
+    return ".".join(reversed(parts))
+
+
+def _opened(node: ast.Call, at: int, path: str | None, found: _Found) -> None:
+    mode: str | None = "w" if at < 0 else "r"
+    if 0 <= at < len(node.args):
+        mode = _literal(node.args[at])
+    for each in node.keywords:
+        if each.arg in ("mode", None):
+            mode = _literal(each.value)
+    if mode is None or set(mode) & _WRITING:
+        found.writes[path] = None
+
+
+def _literal(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def findings(source: str) -> tuple[str, ...]:
+    """What bandit finds, such as `B602 HIGH line 3: text`, in its order.
+
+    Empty where bandit is not installed (`pip install "isobox[bandit]"`), or
+    where the code cannot be read.
+    """
+    try:
+        from bandit.core import config, meta_ast, metrics, node_visitor, test_set  # noqa: PLC0415
+    except ImportError:
+        return ()
+    if isinstance(_parsed(source), str):
+        return ()
+    data = source.encode()
+    counts = metrics.Metrics()
+    counts.begin("<code>.py")
+    visitor = node_visitor.BanditNodeVisitor(
+        "<code>.py",
+        io.BytesIO(data),
+        meta_ast.BanditMetaAst(),
+        test_set.BanditTestSet(config.BanditConfig()),
+        False,
+        {},
+        counts,
+    )
+    visitor.process(data)
+    return tuple(
+        f"{each.test_id} {each.severity} line {each.lineno}: {each.text}"
+        for each in visitor.tester.results
+    )

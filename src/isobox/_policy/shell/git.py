@@ -1,0 +1,141 @@
+"""git: settings, aliases and options that run programs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from isobox._policy.shell.options import Options, split, values
+from isobox._policy.shell.wrappers import hand_on, join
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from isobox._policy.shell.reading import Call, Reading
+    from isobox._policy.shell.words import Word
+
+_OPTIONS: Final = Options.of(
+    "cC --git-dir --work-tree --namespace --exec-path --config-env --super-prefix",
+    "pPhv --paginate --no-pager --bare --no-replace-objects --literal-pathspecs"
+    " --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-optional-locks"
+    " --version --help --html-path --man-path --info-path",
+)
+#: Settings that run nothing.
+_HARMLESS: Final = re.compile(
+    r"user\.(?:name|email)|color\..*|advice\..*|init\.defaultbranch|safe\.directory"
+    r"|core\.(?:quotepath|autocrlf|eol|filemode|longpaths|safecrlf|abbrev|ignorecase)"
+    r"|commit\.gpgsign|tag\.gpgsign|pull\.(?:rebase|ff)|push\.default"
+    r"|push\.autosetupremote|merge\.(?:ff|conflictstyle)|rebase\.autostash"
+    r"|diff\.(?:algorithm|renames|context|noprefix|mnemonicprefix)|log\.\w+"
+    r"|fetch\.prune|gc\.auto|status\.\w+|column\.\w+|grep\.\w+|versionsort\..*"
+    r"|maintenance\.auto|http\.(?:lowspeedlimit|lowspeedtime|postbuffer|version)"
+)
+#: Settings whose value a shell reads.
+_RUNS: Final = re.compile(
+    r"core\.(?:pager|sshcommand|editor|fsmonitor|askpass)|sequence\.editor|pager\..*"
+    r"|diff\.external|diff\..*\.(?:command|textconv)|.*tool\..*\.cmd"
+    r"|filter\..*\.(?:clean|smudge|process)|credential\.(?:.*\.)?helper"
+    r"|merge\..*\.driver|interactive\.difffilter|uploadpack\.packobjectshook"
+)
+_ALWAYS: Final = frozenset({"filter-branch", "send-email", "daemon", "p4", "svn"})
+_RUNNING: Final[dict[str, frozenset[str]]] = {
+    "archive": frozenset({"--exec", "--remote"}),
+    "clone": frozenset({"--upload-pack", "-u", "--template"}),
+    "difftool": frozenset({"--extcmd", "-x"}),
+    "fetch": frozenset({"--upload-pack"}),
+    "fetch-pack": frozenset({"--upload-pack", "--exec"}),
+    "grep": frozenset({"--open-files-in-pager", "-O"}),
+    "init": frozenset({"--template"}),
+    "ls-remote": frozenset({"--upload-pack", "--exec"}),
+    "pull": frozenset({"--upload-pack"}),
+    "push": frozenset({"--receive-pack", "--exec"}),
+    "rebase": frozenset({"--exec", "-x"}),
+}
+
+
+def examine(call: Call, reading: Reading) -> None:
+    """Note what a git command would run."""
+    arguments = call.arguments
+    options, at = split(arguments, _OPTIONS)
+    for each in options:
+        if not each.known or each.name in ("--exec-path", "--config-env"):
+            reading.doubt(f"git has an option that is not known: {each.name}")
+        if each.name == "c" and each.value is not None:
+            _setting(call, each.value, reading)
+    rest = arguments[at:]
+    if rest:
+        _command(call, rest[0], rest[1:], reading)
+
+
+def _setting(call: Call, word: Word, reading: Reading) -> None:
+    name, _, _ = word.text.partition("=")
+    _configure(call, name, word.starting(len(name) + 1), reading)
+
+
+def _configure(call: Call, name: str, value: Word, reading: Reading) -> None:
+    key = name.lower()
+    alias = key.startswith("alias.")
+    if _HARMLESS.fullmatch(key):
+        return
+    reading.doubt(f"git is told to use {name}, which may run a program")
+    if value.text and not value.dynamic and (_RUNS.fullmatch(key) or alias):
+        if value.text.startswith("!"):
+            hand_on(call, value.starting(1), reading)
+        elif not alias:
+            hand_on(call, value, reading)
+
+
+def _command(
+    call: Call, command: Word, arguments: Sequence[Word], reading: Reading
+) -> None:
+    name = command.text
+    if command.dynamic:
+        reading.doubt("which command of git it is, only running it tells")
+    if any(each.may_be_option for each in _before_dashes(arguments)):
+        reading.doubt("git is given what may be an option")
+    if any(each.text.startswith("ext::") for each in arguments):
+        reading.doubt("git is given an address that runs a program")
+    for value in values(arguments, _RUNNING.get(name, frozenset())):
+        reading.doubt(f"git {name} is told to run a program")
+        hand_on(call, value, reading)
+    if name in ("clone", "init"):
+        for value in values(arguments, frozenset({"-c", "--config"})):
+            _setting(call, value, reading)
+    if name == "config":
+        _config(call, arguments, reading)
+    elif name in _ALWAYS:
+        reading.doubt(f"git {name} runs other programs")
+    elif name in ("bisect", "submodule"):
+        _running(call, name, arguments, reading)
+
+
+def _before_dashes(arguments: Sequence[Word]) -> Sequence[Word]:
+    texts = [each.text for each in arguments]
+    return arguments[: texts.index("--")] if "--" in texts else arguments
+
+
+def _config(call: Call, arguments: Sequence[Word], reading: Reading) -> None:
+    texts = [each.text for each in arguments]
+    if "--edit" in texts or "-e" in texts:
+        reading.doubt("git config starts an editor")
+    words = [w for w in arguments if not w.text.startswith("-")]
+    if words and words[0].text in ("get", "list", "set", "unset", "edit"):
+        words = words[1:]
+    for at, word in enumerate(words[:-1]):
+        if "." in word.text:
+            _configure(call, word.text, words[at + 1], reading)
+            return
+
+
+def _running(
+    call: Call, name: str, arguments: Sequence[Word], reading: Reading
+) -> None:
+    texts = [each.text for each in arguments]
+    mark = {"bisect": "run", "submodule": "foreach"}[name]
+    if mark in texts:
+        rest = [
+            each
+            for each in arguments[texts.index(mark) + 1 :]
+            if each.text not in ("--recursive", "--quiet", "-q")
+        ]
+        join(call, rest, reading)

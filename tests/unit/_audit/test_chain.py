@@ -1,0 +1,319 @@
+"""What was written verifies, and nothing else does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isobox._audit.head import SIZE, Head, HeadError, read_head
+from isobox._audit.records import GENESIS, LONGEST, Place, Seal, fields_of
+from isobox._audit.sinks import JsonlSink
+from isobox._audit.verify import verify
+from isobox.errors import InvalidArgumentError
+
+KEY = b"0123456789abcdef"
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=40)
+RECORDS = st.dictionaries(
+    TEXTS.filter(lambda name: name not in ("seq", "prev", "hash")),
+    st.none() | st.booleans() | st.integers() | TEXTS | st.lists(TEXTS, max_size=3),
+    min_size=1,
+    max_size=5,
+)
+KEYS = st.sampled_from([None, KEY])
+
+
+def write(path, records, **options):
+    sink = JsonlSink(path, **options)
+    for record in records:
+        sink.put(record)
+    sink.close()
+
+
+def wrongs(path, key=None, expect=None):
+    return [each.wrong for each in verify(path, key=key, expect=expect).findings]
+
+
+def hash_of(path, number=-1):
+    return json.loads(Path(path).read_bytes().splitlines()[number])["hash"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write(path, [{"n": number, "text": "x" * number} for number in range(10)])
+    return path
+
+
+# -- properties -------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(RECORDS, max_size=6), max_size=4), KEYS, st.booleans())
+def test_what_was_written_verifies(runs, key, rotates):
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "a.jsonl"
+        size = 1024 if rotates else None
+        for run in runs:
+            write(path, run, key=key, max_bytes=size)
+        if not runs:
+            return
+        report = verify(path, key=key)
+        assert (report.findings, report.notes) == ([], [])
+        kept = [
+            fields
+            for file in report.files
+            for line in Path(file).read_bytes().splitlines()
+            if (fields := json.loads(line)).get("kind") != "chain"
+        ]
+        for fields in kept:
+            del fields["seq"], fields["prev"], fields["hash"]
+        assert kept == [record for run in runs for record in run]
+
+
+@st.composite
+def damaged(draw, content):
+    """Return content with one thing changed, and what was done."""
+    lines = content.splitlines(keepends=True)
+    line = st.integers(0, len(lines) - 1)
+    how = draw(st.sampled_from(["byte", "bit", "add", "drop", "swap", "twice", "cut"]))
+    at = draw(st.integers(0, len(content) - 1))
+    one, other = draw(line), draw(line)
+    match how:
+        case "byte":
+            new = draw(st.integers(0, 255))
+            made = content[:at] + bytes([new]) + content[at + 1 :]
+        case "bit":
+            new = content[at] ^ (1 << draw(st.integers(0, 7)))
+            made = content[:at] + bytes([new]) + content[at + 1 :]
+        case "add":
+            made = content[:at] + draw(st.binary(min_size=1, max_size=9)) + content[at:]
+        case "drop":
+            made = b"".join(lines[:one] + lines[one + 1 :])
+        case "swap":
+            lines[one], lines[other] = lines[other], lines[one]
+            made = b"".join(lines)
+        case "twice":
+            made = b"".join([*lines[:other], lines[one], *lines[other:]])
+        case _:
+            made = content[:at]
+    return how, made
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data(), KEYS, st.booleans())
+def test_nothing_that_was_changed_verifies(data, key, rotates):
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "a.jsonl"
+        records = [{"n": number, "text": "ab\ncd"} for number in range(14)]
+        with patch("isobox._audit.tail.time", time=lambda: 1.5):
+            write(path, records, key=key, max_bytes=1024 if rotates else None)
+        files = [Path(each) for each in verify(path, key=key).files]
+        assert len(files) == (3 if rotates else 1)
+        file = data.draw(st.sampled_from(files))
+        content = file.read_bytes()
+        how, made = data.draw(damaged(content))
+        file.write_bytes(made)
+        assert bool(wrongs(path, key)) == (made != content), how
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), KEYS)
+def test_no_head_that_was_changed_is_taken(data, key):
+    seal = Seal(key)
+    content = Head(3, "a" * 64, 10, 20, 1, closed=False).sealed(seal)
+    _, made = data.draw(damaged(content))
+    if made in (content, b""):
+        return
+    with pytest.raises(HeadError):
+        read_head(made, seal)
+
+
+@given(st.binary(max_size=600) | st.text().map(str.encode))
+def test_nothing_read_as_a_head_or_a_record_crashes(content):
+    assert Seal().opened(content) is None
+    fields_of(content)
+    if content:
+        with pytest.raises(HeadError):
+            read_head(content, Seal())
+
+
+@pytest.mark.parametrize("field", ["seq", "start", "end", "files", "closed", "hash"])
+@pytest.mark.parametrize("value", [None, "x", 1.5, [], {}, True, 10**400])
+def test_no_odd_head_is_taken(field, value):
+    fields = json.loads(Head().sealed(Seal())) | {field: value}
+    text = json.dumps(fields).encode()
+    with pytest.raises(HeadError):
+        read_head(text.ljust(SIZE), Seal())
+
+
+# -- what is said -----------------------------------------------------------------
+
+
+def edit(path, change):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(change(lines)))
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong", "line", "said"),
+    [
+        (lambda x: [x[0].replace(b'"n":0', b'"n":9'), *x[1:]], "changed", 1, "changed"),
+        (lambda x: [*x[:-1], x[-1].replace(b'"n":9', b'"n":8')], "changed", 10, "10"),
+        (lambda x: x[:3] + x[5:], "removed", 4, "4 to 5"),
+        (lambda x: x[1:], "removed", 1, "record 1 "),
+        (lambda x: [*x[:3], x[4], x[3], *x[5:]], "removed", 4, "moved"),
+        (lambda x: [*x[:4], x[3], *x[4:]], "moved", 5, "repeated"),
+        (lambda x: x[:-1], "cut", 10, "ends with record 9"),
+        (lambda x: [*x[:-1], x[-1][:-20]], "cut", 10, "record 10"),
+        (lambda x: [*x[:-1], x[-1][:-1]], "torn", 10, "no end"),
+        (lambda _: [], "cut", 1, "ends with record 0"),
+        (lambda x: [*x, b'{"kind":"chain"}\n'], "torn", 11, "17 bytes"),
+    ],
+)
+def test_each_kind_of_damage_is_named_with_its_line(log, change, wrong, line, said):
+    edit(log, change)
+    (finding,) = verify(log).findings
+    assert (finding.wrong, finding.line) == (wrong, line)
+    assert said in finding.message
+
+
+def test_an_older_copy_is_found(log, tmp_path):
+    older = shutil.copy(log, tmp_path / "older")
+    write(log, [{"n": 10}])
+    shutil.copy(older, log)
+    assert wrongs(log) == ["cut"]
+
+
+def test_another_log_in_its_place_is_found(log, tmp_path):
+    write(tmp_path / "other", [{"m": number} for number in range(10)])
+    shutil.copy(tmp_path / "other", log)
+    assert wrongs(log) == ["replaced"]
+
+
+def test_a_record_of_another_log_is_found(log, tmp_path):
+    write(tmp_path / "other", [{"m": number} for number in range(10)])
+    others = (tmp_path / "other").read_bytes().splitlines(keepends=True)
+    edit(log, lambda lines: [*lines[:4], others[4], *lines[5:]])
+    assert wrongs(log) == ["foreign"]
+
+
+def test_only_a_hash_kept_elsewhere_finds_an_older_copy_of_both(log, tmp_path):
+    head = Path(f"{log}.head")
+    older = [shutil.copy(each, f"{each}.old") for each in (log, head)]
+    write(log, [{"n": 10}])
+    anchor = hash_of(log)
+    assert wrongs(log, expect=anchor) == []
+    shutil.copy(older[0], log)
+    shutil.copy(older[1], head)
+    assert wrongs(log) == []
+    assert wrongs(log, expect=anchor) == ["expected"]
+    assert wrongs(log, expect=hash_of(log, 3)) == []
+
+
+def test_a_head_that_is_gone_is_missed(log):
+    Path(f"{log}.head").unlink()
+    assert wrongs(log) == ["head"]
+    assert wrongs(log, expect=hash_of(log)) == []
+    assert wrongs(log, expect=hash_of(log, 3)) == ["head"]
+    Path(f"{log}.head").touch()
+    assert wrongs(log) == ["head"]
+
+
+def test_an_older_head_is_noted(log):
+    older = Path(f"{log}.head").read_bytes()
+    write(log, [{"n": number} for number in range(3)])
+    Path(f"{log}.head").write_bytes(older)
+    report = verify(log)
+    assert report.findings == []
+    assert "older head" in report.notes[0]
+
+
+def test_a_file_that_is_gone_is_missed(log):
+    log.unlink()
+    assert wrongs(log) == ["missing"]
+
+
+def test_nothing_yet_is_nothing_wrong(tmp_path):
+    write(tmp_path / "a", [])
+    assert wrongs(tmp_path / "a") == []
+    (tmp_path / "a").unlink()
+    assert wrongs(tmp_path / "a") == []
+    with pytest.raises(FileNotFoundError):
+        verify(tmp_path / "absent")
+
+
+# -- keys -------------------------------------------------------------------------
+
+
+def test_only_its_key_verifies_a_log(tmp_path):
+    path = tmp_path / "a"
+    write(path, [{"n": 1}], key=KEY)
+    assert wrongs(path, KEY) == []
+    assert wrongs(path) == wrongs(path, KEY[::-1]) == ["head"]
+    Path(f"{path}.head").unlink()
+    assert wrongs(path) == wrongs(path, KEY[::-1]) == ["torn"]
+
+
+def test_a_log_that_was_made_without_the_key_is_none(tmp_path):
+    path = tmp_path / "a"
+    write(path, [{"n": 1}])
+    report = verify(path, key=KEY)
+    assert [each.wrong for each in report.findings] == ["head"]
+    assert "without yours" in report.findings[0].message
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, KEY), (KEY, None), (KEY, KEY * 2)])
+def test_one_log_has_one_key(tmp_path, first, then):
+    write(tmp_path / "a", [{"n": 1}], key=first)
+    with pytest.raises(OSError, match="sealed with"):
+        JsonlSink(tmp_path / "a", key=then)
+    assert wrongs(tmp_path / "a", first) == []
+
+
+def test_a_short_key_is_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="16"):
+        JsonlSink(tmp_path / "a", key=b"short")
+
+
+# -- lines ------------------------------------------------------------------------
+
+
+def test_the_hash_is_of_the_line_before_it(log):
+    before = GENESIS
+    for line in log.read_bytes().splitlines():
+        body, _, tail = line.rpartition(b',"hash":"')
+        assert hashlib.sha256(body + b"}").hexdigest() == tail[:-2].decode()
+        assert json.loads(line)["prev"] == before
+        before = tail[:-2].decode()
+
+
+@pytest.mark.parametrize("record", [{}, {"seq": 1}, {"prev": 1}, {"a": 1, "hash": 2}])
+def test_fields_of_the_chain_are_refused(tmp_path, record):
+    sink = JsonlSink(tmp_path / "a")
+    with pytest.raises(InvalidArgumentError, match="seq, prev or hash"):
+        sink.put(record)
+    sink.put({"n": 1})
+    sink.close()
+    assert wrongs(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"x"])
+def test_what_is_no_json_is_refused(tmp_path, value):
+    sink = JsonlSink(tmp_path / "a")
+    with pytest.raises((ValueError, TypeError)):
+        sink.put({"value": value})
+    sink.close()
+    assert wrongs(tmp_path / "a") == []
+
+
+def test_a_line_has_a_limit():
+    with pytest.raises(InvalidArgumentError, match="bytes"):
+        Seal().line({"text": "x" * LONGEST}, Place())

@@ -1,0 +1,123 @@
+"""Each operation has one intent and one outcome, each question one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.meta.test_ops import example
+
+from isobox import abc
+from isobox._approval.question import Question
+from isobox._audit.sinks import MemorySink
+from isobox._core.results import Ongoing
+from isobox._core.stack import compose
+from isobox._layers import Audit
+from isobox.errors import LimitError
+
+OPS = st.sampled_from([example(kind) for kind in abc.OPS if kind is not abc.Connect])
+ENDS = st.sampled_from(
+    ["result", "ours", "foreign", "cancel", "exit", "ongoing", "ongoing twice", "ended"]
+)
+ERRORS = {
+    "ours": LimitError("too much"),
+    "foreign": KeyError("x"),
+    "cancel": asyncio.CancelledError(),
+    "exit": SystemExit(1),
+}
+
+
+class Scripted:
+    """A sandbox whose operations end as they are told."""
+
+    def __init__(self, ends):
+        self.ends = ends
+        self.going = []
+
+    def __getattr__(self, name):
+        async def method(op):
+            await asyncio.sleep(0)
+            end = self.ends.pop()
+            if end in ERRORS:
+                raise ERRORS[end]
+            if end == "result":
+                return end
+            ongoing = Ongoing()
+            if end == "ended":
+                ongoing._ended({"exit_code": 0})
+            self.going += [ongoing] * (2 if end == "ongoing twice" else 1)
+            return ongoing
+
+        return method
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(OPS, ENDS), max_size=12), st.randoms())
+def test_every_operation_has_one_of_each(steps, chance):
+    sink = MemorySink()
+    sandbox = Scripted([end for _, end in steps])
+    perform = compose(sandbox, [Audit(sink, workspace="w", backend="b")])
+
+    async def one(op):
+        try:
+            await perform(op)
+        except BaseException as error:  # noqa: BLE001 - each is an end
+            return error
+
+    async def all_at_once():
+        await asyncio.gather(*(one(op) for op, _ in steps))
+
+    asyncio.run(all_at_once())
+    chance.shuffle(sandbox.going)
+    for each in sandbox.going:
+        each._ended({})
+    kinds = Counter((each["number"], each["kind"]) for each in sink.records)
+    expected = {
+        (number, kind): 1
+        for number in range(1, len(steps) + 1)
+        for kind in ("intent", "outcome")
+    }
+    assert kinds == expected
+    seen = set()
+    for each in sink.records:
+        assert each["kind"] == "intent" or each["number"] in seen
+        seen.add(each["number"])
+    intended = Counter(each["op"] for each in sink.records if each["kind"] == "intent")
+    assert intended == Counter(op.name for op, _ in steps)
+
+
+QUESTION = Question("connect", {"host": "hush"}, "a rule", "hush why", 60.0)
+
+
+def test_a_question_and_its_answer_are_recorded():
+    sink = MemorySink()
+    audit = Audit(
+        sink, workspace="w", backend="b", redact=lambda text: text.replace("hush", "*")
+    )
+    answered = audit.question(QUESTION)
+    (asked,) = sink.records
+    assert asked["kind"] == "question"
+    assert asked["facts"] == {"host": "*"}
+    assert (asked["rule"], asked["reason"]) == ("a rule", "* why")
+    audit.lifecycle("close")
+    answered("deny")
+    answer = sink.records[-1]
+    assert (answer["kind"], answer["answer"]) == ("answer", "deny")
+    assert answer["number"] == asked["number"]
+    assert answer["seconds"] >= 0
+
+
+def test_a_question_that_cannot_be_recorded_is_not_asked():
+    class Full:
+        def put(self, record):
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        Audit(Full(), workspace="w", backend="b").question(QUESTION)
+
+
+def test_without_a_sink_a_question_is_recorded_nowhere():
+    Audit(None, workspace="w", backend="b").question(QUESTION)("allow")
