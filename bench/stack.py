@@ -71,7 +71,7 @@ def _layers(sink: object) -> list[Layer]:
 
 
 def rows(directory: Path) -> list[Row]:
-    """Return the stacks; the first is the sandbox alone."""
+    """Return the stacks, the sandbox alone first."""
     sandbox = Nothing()
     plain = JsonlSink(directory / "plain.jsonl")
     keyed = JsonlSink(directory / "keyed.jsonl", key=KEY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 
@@ -99,13 +100,7 @@ def test_watching(internet, isobox):
         events = []
         for _ in range(20):
             isobox("--network", "www.example.org", "--", *CURL, "http://evil.test/")
-            if _readable(watcher.stdout):
+            if select.select([watcher.stdout], [], [], 0)[0]:
                 events.append(json.loads(next(lines)))
                 break
     assert events[0]["host"] == "evil.test"
-
-
-def _readable(file) -> bool:
-    import select
-
-    return bool(select.select([file], [], [], 0)[0])

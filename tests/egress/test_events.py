@@ -185,14 +185,14 @@ async def test_everybody_waits_for_one_answer(internet, make):
 
 
 async def test_a_question_about_one_holds_up_no_other(internet, make):
-    person = Person(True, seconds=3)
+    person = Person(True, seconds=60)
     rules = ["www.example.org", "?other.example.org"]
     async with make(rules, approve=person) as workspace:
         script = "curl -sS -o a http://other.example.org/ &"
         await workspace.run(script)
         start = time.monotonic()
         assert await told(workspace, "http://www.example.org/")
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 10
     assert {request.host for request in internet.requests} == {"www.example.org"}
 
 

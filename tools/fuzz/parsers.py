@@ -9,9 +9,12 @@ What is held for every input: nothing but `ParseError` comes out, it takes less 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import functools
 import importlib
 import importlib.util
+import itertools
 import multiprocessing
 import random
 import resource
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
 GUIDED = importlib.util.find_spec("atheris") is not None
 if GUIDED:
@@ -266,11 +270,68 @@ def sniff_seeds() -> list[bytes]:
     ]
 
 
+@functools.cache
+def both_ends() -> ModuleType:
+    """Return the tests' own client and server."""
+    sys.path.append(str(Path(__file__).parents[2]))
+    return importlib.import_module("tests.unit.egress.talk")
+
+
+def http_outcome(pieces: list[bytes]) -> object:
+    """Return what a client was told, and what the server was."""
+    met = asyncio.run(both_ends().talk(*pieces))
+    hold(met.broke is None or isinstance(met.broke, OSError), f"raised {met.broke!r}")
+    for told in met.requests:
+        hosts = [value for name, value in told.headers if name == b"host"]
+        hold(hosts == [b"a.test"], f"asked for {hosts}")
+        names = {name for name, _ in told.headers}
+        hold(
+            not names >= {b"content-length", b"transfer-encoding"},
+            "a request of two lengths",
+        )
+    told = [
+        (each.method, each.target, each.headers, each.body) for each in met.requests
+    ]
+    # What a refusal quotes depends on how much of it was there.
+    said = met.said.partition(b"\r\nContent-Type: text/plain")[0]
+    broken = "abort" in met.client.ends
+    return told, b"" if broken else said, [kind for kind, _ in met.refused]
+
+
+def check_http(data: bytes) -> None:
+    """Requests come to the same, however they arrive, and all are for the host."""
+    both_ends()
+    with quickly():
+        whole = http_outcome([data])
+    cuts = [0, *ends(data), len(data)]
+    if len(data) <= 64:
+        cuts = [0, *cuts[2:-1:7], len(data)]
+    pieces = http_outcome([data[a:b] for a, b in itertools.pairwise(cuts)])
+    hold(pieces == whole, f"pieces: {pieces}, whole: {whole}")
+
+
+def http_seeds() -> list[bytes]:
+    """Every framing, wrong ones, and what comes after."""
+    get = b"GET /x?y HTTP/1.1\r\nHost: a.test\r\n\r\n"
+    post = b"POST / HTTP/1.1\r\nHost: a.test\r\n"
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+    return [
+        get + get,
+        post + b"Content-Length: 5\r\n\r\nhello" + get,
+        post + chunks + get,
+        post + b"Content-Length: 5\r\n" + chunks,
+        get[:-2] + b"Connection: Upgrade, x\r\nUpgrade: websocket\r\n\r\n\x81\0",
+        b"GET http://a.test:80/ HTTP/1.0\r\nHost: A.test.\r\nX: a\r\n  b\r\n\r\n",
+        post + b"Expect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
+    ]
+
+
 TARGETS = {
     "client_hello": Target(check_hello, hello_seeds, 70_000),
     "socks": Target(check_socks, socks_seeds, 2000),
     "dns": Target(check_dns, dns_seeds, 1000),
     "sniff": Target(check_sniff, sniff_seeds, 100),
+    "http": Target(check_http, http_seeds, 2000),
 }
 
 

@@ -235,6 +235,8 @@ class Answers:
             # One that was cancelled before it began has not done so itself.
             self._forget(asked)
             self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # nobody may be left to hear of it
 
         task.add_done_callback(ended)
         return task

@@ -42,7 +42,7 @@ class Entry:
         if self.end is None:
             return False
         if self.end.get("kind") == "answer":
-            return self.end.get("answer") != "allow"
+            return not str(self.end.get("answer")).startswith("allow")
         status = dictionary(self.end.get("end")).get("exit_code")
         return self.end.get("ok") is not True or status not in (None, 0)
 

@@ -183,18 +183,8 @@ class Tail:
 
     def _catch_up(self) -> None:
         """Take in what a process wrote that was killed before it told the head."""
-        torn: int | None = None
         size = self._file.size
-        try:
-            for link in self._beyond(size):
-                self._take_in(link)
-        except BrokenChainError as broken:
-            if broken.fault != "torn":
-                raise self._refusal(
-                    f"after record {self._head.seq}: {broken}; see `isobox audit "
-                    "verify`"
-                ) from broken
-            torn = broken.offset
+        torn = None if size == self._head.end else self._walk_to(size)
         # Of a new file the head tells only once a record is in it.
         if self._head.end or not self._head.files:
             self._save(self._head)
@@ -206,13 +196,21 @@ class Tail:
         elif self._head.end == 0 and self._head.files:
             self._write(_event("opened"))
 
-    def _beyond(self, size: int) -> list[Link]:
-        if size == self._head.end:
-            return []
+    def _walk_to(self, size: int) -> int | None:
+        """Take in the records before `size`; return where unfinished bytes begin."""
         with open(self._file.number, "rb", closefd=False) as file:
             file.seek(self._head.end)
-            links = Walk(file, self._seal, self._head.place, size)
-            return list(links)
+            try:
+                for link in Walk(file, self._seal, self._head.place, size):
+                    self._take_in(link)
+            except BrokenChainError as broken:
+                if broken.fault == "torn":
+                    return broken.offset
+                raise self._refusal(
+                    f"after record {self._head.seq}: {broken}; see `isobox audit "
+                    "verify`"
+                ) from broken
+        return None
 
     def _take_in(self, link: Link) -> None:
         end = link.end

@@ -77,6 +77,9 @@ class Audit:
             rule=question.rule,
             reason=question.reason,
             deadline=question.deadline,
+            id=question.id,
+            session=question.session,
+            risk=question.risk,
         )
         started = time.monotonic()
         return lambda answer: self._put(

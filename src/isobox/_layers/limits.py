@@ -28,6 +28,8 @@ class Limited:
     def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
         self._limits = limits
         self._ledger = ledger
+        if ledger is not None:
+            ledger.begin()
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         if isinstance(op, Spawn):
@@ -36,9 +38,7 @@ class Limited:
         if self._ledger is None:
             return await inner(op)
         await self._ledger.admit(op)
-        result = await inner(op)
-        self._ledger.settle(op, result)
-        return result
+        return self._ledger.settled(op, await inner(op))
 
     def _bounded(self, op: Spawn) -> Spawn:
         if op.report:

@@ -14,7 +14,7 @@ from isobox._policy.part import GROUPS
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from isobox._policy.part import Part
 
@@ -123,7 +123,7 @@ class Rule:
         if not self.paths:
             return True
         return path is not None and any(
-            _expression(_anchored(pattern, root)).fullmatch(_absolute(path, root))
+            _is_path(_anchored(pattern, root), _absolute(path, root))
             for pattern in self.paths
         )
 
@@ -173,10 +173,52 @@ def _absolute(path: str, root: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _expression(pattern: str) -> re.Pattern[str]:
-    """Return the expression of a path pattern."""
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile(
-        "".join(known.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL
-    )
+def _signs(pattern: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\*\*/|\*\*|\*|\?|[^*?]", pattern, re.DOTALL))
+
+
+def _is_path(pattern: str, path: str) -> bool:
+    """Whether a path is one that a pattern names.
+
+    All the ways in which the pattern can have come so far are followed at once:
+    no pattern takes longer than its length times the path's.
+    """
+    signs = _signs(pattern)
+    places = _skipped({0}, signs, at_start=True)
+    for character in path:
+        places = _skipped(set(_stepped(places, signs, character)), signs)
+        if not places:
+            return False
+    return len(signs) in places
+
+
+def _stepped(
+    places: set[int], signs: tuple[str, ...], character: str
+) -> Iterator[int]:
+    for place in places:
+        sign = signs[place] if place < len(signs) else ""
+        if sign in ("**", "**/"):
+            yield place
+        if sign == "**/" and character == "/":
+            yield place + 1
+        if sign == "*" and character != "/":
+            yield place
+        if sign == character or (sign == "?" and character != "/"):
+            yield place + 1
+
+
+def _skipped(
+    places: set[int], signs: tuple[str, ...], *, at_start: bool = False
+) -> set[int]:
+    """Add where one comes by wildcards that stand for nothing."""
+    found, waiting = set(places), list(places)
+    while waiting:
+        place = waiting.pop()
+        sign = signs[place] if place < len(signs) else ""
+        # `**/` is any number of directories, none included, where one begins.
+        begins = at_start or (place > 0 and signs[place - 1] in ("/", "**/"))
+        passes = sign in ("*", "**") or (sign == "**/" and begins)
+        if passes and place + 1 not in found:
+            found.add(place + 1)
+            waiting.append(place + 1)
+    return found

@@ -67,10 +67,12 @@ def _text(path: str) -> str:
         fd = os.open(path, flags)
     except OSError as error:
         raise InvalidArgumentError(f"policy {path}: {error.strerror}") from None
-    with open(fd, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise InvalidArgumentError(f"policy {path}: not a regular file")
-        data = file.read(_LARGEST + 1)
+        data = os.read(fd, _LARGEST + 1)
+    finally:
+        os.close(fd)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

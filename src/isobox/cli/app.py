@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isobox.cli.policy import app as policy_app
 from isobox.cli.status import FAILED, Ended, finish
 
 app = typer.Typer(
@@ -17,6 +18,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run what an agent asks for where it can do no harm.",
 )
+
+app.add_typer(policy_app, name="policy")
 
 _USAGE = 2  # what the option parser exits with
 

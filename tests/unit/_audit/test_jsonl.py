@@ -422,6 +422,29 @@ def test_who_is_killed_anywhere_leaves_a_log_that_goes_on(tmp_path, share, key):
     assert number > 25
 
 
+@pytest.mark.parametrize("rest", [b"", b"{", b"\n", b"\0" * 9000, b"x\n\nx"])
+def test_a_machine_that_was_stopped_leaves_a_log_that_goes_on(path, make, rest):
+    sink, head = make(), Path(f"{path}.head")
+    sink.put({"n": 1})
+    older = head.read_bytes()
+    for number in (2, 3, 4):
+        sink.put({"n": number})
+    head.write_bytes(older)
+    with path.open("ab") as file:
+        file.write(rest)
+    make().put({"n": 5})
+    assert texts(path) == [1, 2, 3, 4, *(["torn"] if rest else []), 5]
+    assert wrongs(path) == []
+
+
+def test_what_is_too_long_to_be_a_record_is_not_marked_as_one(path, make):
+    make().put({"n": 1})
+    os.truncate(path, 100 << 20)
+    with pytest.raises(OSError, match="changed"):
+        make()
+    assert wrongs(path) == ["changed"]
+
+
 def test_processes_that_are_killed_leave_a_log_that_goes_on(path):
     chance = random.Random(5)
     told = set()

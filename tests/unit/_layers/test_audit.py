@@ -89,7 +89,15 @@ def test_every_operation_has_one_of_each(steps, chance):
     assert intended == Counter(op.name for op, _ in steps)
 
 
-QUESTION = Question("connect", {"host": "hush"}, "a rule", "hush why", 60.0)
+QUESTION = Question(
+    op="connect",
+    facts={"host": "hush"},
+    rule="a rule",
+    reason="hush why",
+    deadline=60.0,
+    id="q-1",
+    preview="what it would write",
+)
 
 
 def test_a_question_and_its_answer_are_recorded():
@@ -102,10 +110,12 @@ def test_a_question_and_its_answer_are_recorded():
     assert asked["kind"] == "question"
     assert asked["facts"] == {"host": "*"}
     assert (asked["rule"], asked["reason"]) == ("a rule", "* why")
+    assert asked["id"] == "q-1"
+    assert "write" not in repr(asked)
     audit.lifecycle("close")
-    answered("deny")
+    answered("deny once by me")
     answer = sink.records[-1]
-    assert (answer["kind"], answer["answer"]) == ("answer", "deny")
+    assert (answer["kind"], answer["answer"]) == ("answer", "deny once by me")
     assert answer["number"] == asked["number"]
     assert answer["seconds"] >= 0
 

@@ -254,6 +254,8 @@ async def talk(  # noqa: C901 - each part of an Upstream is a function
 
 
 def pair() -> tuple[SocketConnection, SocketConnection]:
-    """Return two ends of one connection."""
-    one, other = socket.socketpair()
+    """Return two ends of one connection, which can be broken off as TCP is."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
     return SocketConnection(one), SocketConnection(other)

@@ -1,0 +1,249 @@
+"""What a workspace may spend, on real ones: once it is spent, nothing happens."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import anyio
+import pytest
+
+from isobox import BubblewrapWorkspace, Budget, LocalWorkspace, Policy
+from isobox.errors import (
+    BudgetError,
+    InvalidArgumentError,
+    IsoboxError,
+    PolicyDeniedError,
+    SandboxLostError,
+    UnsupportedError,
+    WorkspaceClosedError,
+)
+
+pytestmark = pytest.mark.anyio
+
+KINDS = {"local": LocalWorkspace, "bubblewrap": BubblewrapWorkspace}
+#: Takes some tenths of a second of the processor, however busy the machine is.
+BUSY = "for ((i = 0; i < 200000; i++)); do :; done"
+CLOSED = (SandboxLostError, WorkspaceClosedError, BudgetError)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def work(tmp_path):
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+async def refused(workspace, name):
+    with pytest.raises(BudgetError, match=rf"budget\.{name}") as caught:
+        await workspace.run("touch refused")
+    assert caught.value.budget == name
+    assert caught.value.op == "spawn"
+
+
+async def closed(workspace, within):
+    """Wait until nothing can be done there any more."""
+    with anyio.fail_after(within):
+        while True:
+            try:
+                workspace.isolation()
+            except WorkspaceClosedError:
+                return
+            await anyio.sleep(0.02)
+
+
+async def test_operations(kind, work):
+    async with kind(work, budget=Budget(ops=3)) as ws:
+        await ws.run("true")
+        await ws.write("file", b"x")
+        await ws.read_bytes("file")
+        with pytest.raises(BudgetError, match="3 operations of 3") as caught:
+            await ws.write("other", b"x")
+        assert (caught.value.budget, caught.value.op) == ("ops", "write")
+        assert ws.spent().ops == 3
+        await refused(ws, "ops")
+        assert ws.spent().ops == 3
+    assert sorted(each.name for each in work.iterdir()) == ["file"]
+
+
+async def test_what_the_policy_denies_costs_nothing(kind, work):
+    policy = Policy.preset("read_only")
+    async with kind(work, policy=policy, budget=Budget(ops=1)) as ws:
+        for _ in range(3):
+            with pytest.raises(PolicyDeniedError):
+                await ws.write("file", b"x")
+        assert ws.spent().ops == 0
+        await ws.scan()
+
+
+async def test_wall_time_counts_from_the_first_start(kind, work):
+    workspace = kind(work, budget=Budget(seconds=0.4))
+    await anyio.sleep(0.5)
+    async with workspace as ws:
+        await ws.run("true")
+        await anyio.sleep(0.5)
+        await refused(ws, "seconds")
+    assert list(work.iterdir()) == []
+
+
+async def test_processor_time(work):
+    async with BubblewrapWorkspace(work, budget=Budget(cpu=0.2)) as ws:
+        await ws.run("true")
+        await ws.run(BUSY)
+        await refused(ws, "cpu")
+        assert ws.spent().cpu > 0.2
+
+
+async def test_a_backend_that_cannot_tell_the_processor_time_says_so(work):
+    with pytest.raises(UnsupportedError, match=r"budget\.cpu"):
+        async with LocalWorkspace(work, budget=Budget(cpu=1)) as ws:
+            await ws.run("touch refused")
+    assert list(work.iterdir()) == []
+
+
+async def test_output_that_is_captured(kind, work):
+    async with kind(work, budget=Budget(output=1000)) as ws:
+        await ws.run("head -c 400 /dev/zero; head -c 500 /dev/zero >&2")
+        assert ws.spent().output == 900
+        # What is not kept is printed all the same.
+        await ws.run("head -c 9000 /dev/zero", output_limit=10)
+        assert ws.spent().output == 9900
+        await refused(ws, "output")
+
+
+async def test_output_that_is_streamed(kind, work):
+    async with kind(work, budget=Budget(output=1000)) as ws:
+        process = await ws.start("head -c 600 /dev/zero; head -c 700 /dev/zero >&2")
+        with anyio.fail_after(20):
+            assert len(await process.stdout.read()) == 600
+            assert len(await process.stderr.read()) == 700
+            await process.wait()
+        assert ws.spent().output == 1300
+        await refused(ws, "output")
+
+
+async def test_output_of_a_stream_counts_while_it_runs(kind, work):
+    async with kind(work, budget=Budget(output=100_000)) as ws:
+        process = await ws.start("exec yes")
+        with anyio.fail_after(20):
+            while ws.spent().output <= 100_000:
+                assert await process.stdout.receive()
+        await refused(ws, "output")
+        await process.kill()
+
+
+async def test_a_shell_session_is_counted_once(kind, work):
+    async with kind(work, budget=Budget(output=1000)) as ws:
+        for _ in range(3):
+            result = await ws.run("head -c 200 /dev/zero", session_id="a")
+            assert len(result.stdout_bytes) == 200
+        await ws.run("head -c 100 /dev/zero >&2", session_id="a")
+        assert ws.spent().output == 700
+        await ws.run("head -c 400 /dev/zero", session_id="a")
+        with pytest.raises(BudgetError, match=r"budget\.output"):
+            await ws.run("touch refused", session_id="a")
+    assert list(work.iterdir()) == []
+
+
+async def test_what_is_read_is_output(kind, work):
+    (work / "file").write_bytes(b"line\n" * 100)
+    async with kind(work, budget=Budget(output=1500)) as ws:
+        assert len(await ws.read_bytes("file")) == 500
+        assert ws.spent().output == 500
+        await ws.read_lines("file")
+        assert ws.spent().output == 900
+        await ws.grep("line")
+        assert ws.spent().output == 1300
+        await ws.read_bytes("file")
+        await refused(ws, "output")
+
+
+async def test_cost(kind, work):
+    async with kind(work, budget=Budget(cost=2.0)) as ws:
+        ws.spend(1.5)
+        await ws.run("true")
+        with pytest.raises(BudgetError, match=r"2\.25 units of 2\.0"):
+            ws.spend(0.75)
+        await refused(ws, "cost")
+        for wrong in (-1.0, float("nan"), float("inf")):
+            with pytest.raises(InvalidArgumentError):
+                ws.spend(wrong)
+        assert ws.spent().cost == 2.25
+
+
+async def test_reset_keeps_what_was_spent(kind, work):
+    async with kind(work, budget=Budget(ops=2, cost=5, output=10_000)) as ws:
+        await ws.run("head -c 100 /dev/zero")
+        ws.spend(3)
+        await anyio.sleep(0.05)
+        before = ws.spent()
+        await ws.reset()
+        after = ws.spent()
+        assert (after.ops, after.cost, after.output) == (1, 3, 100)
+        assert after.seconds >= before.seconds > 0.05
+        await ws.run("true")
+        await refused(ws, "ops")
+
+
+async def test_reset_begins_no_new_processor_time(work):
+    async with BubblewrapWorkspace(work, budget=Budget(cpu=100)) as ws:
+        await ws.run(BUSY)
+        await ws.run("true")
+        first = ws.spent().cpu
+        assert first > 0.2
+        await ws.reset()
+        await ws.run(BUSY)
+        await ws.run("true")
+        assert ws.spent().cpu > first * 1.4
+
+
+@pytest.mark.parametrize("spent", ["seconds", "output", "cost", "ops"])
+async def test_what_is_spent_closes_the_workspace(kind, work, spent):
+    limits = {"seconds": 1.0, "output": 1000, "cost": 1.0, "ops": 2}
+    budget = Budget(close=True, **{spent: limits[spent]})
+    workspace = kind(work, budget=budget)
+    await workspace.initialize()
+    try:
+        process = await workspace.start("sleep 300 & sleep 300")
+        if spent == "output":
+            await workspace.run("head -c 2000 /dev/zero")
+        elif spent == "cost":
+            with pytest.raises(BudgetError):
+                workspace.spend(2)
+        elif spent == "ops":
+            await workspace.run("true")
+            await refused(workspace, "ops")
+        began = time.monotonic()
+        with anyio.fail_after(10), contextlib.suppress(IsoboxError):
+            await process.wait()
+        await closed(workspace, within=5)
+        assert time.monotonic() - began < (3.0 if spent == "seconds" else 2.0)
+        with pytest.raises(CLOSED):
+            await workspace.run("touch refused")
+    finally:
+        await workspace.close()
+    assert list(work.iterdir()) == []
+
+
+async def test_processor_time_closes_a_workspace_that_is_busy(work):
+    workspace = BubblewrapWorkspace(work, budget=Budget(cpu=0.5, close=True))
+    await workspace.initialize()
+    try:
+        began = time.monotonic()
+        with pytest.raises(CLOSED):
+            await workspace.run("while :; do :; done")
+        assert time.monotonic() - began < 5
+        await closed(workspace, within=5)
+    finally:
+        await workspace.close()
+
+
+async def test_without_a_budget_nothing_is_counted(kind, work):
+    async with kind(work) as ws:
+        await ws.run("echo x")
+        ws.spend(1e9)
+        assert ws.spent().ops == 0
