@@ -54,7 +54,7 @@ def _about(op: Op[object], part: Part) -> Key:
 def _run(op: Spawn | Script, part: Part) -> Key:
     command = part.command
     if part.path is not None and part.op == "write":
-        return (part.op, part.path)
+        return (part.op, *_where(op), part.path)
     if command is None or command.program is None or command.dynamic:
         # What nobody can tell is the same only where all of it is.
         return ("run", *_where(op), _digest(_words(op)))

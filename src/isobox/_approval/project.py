@@ -66,6 +66,7 @@ class Project:
         Raises:
             OSError: It cannot be kept; the message says why.
         """
+        self._refuse_inside()
         os.makedirs(_home(), mode=0o700, exist_ok=True)
         with self._opened() as folder, _locked(folder, self._name(".lock")):
             answers = {**self._held(folder), **dict.fromkeys(keys, answer)}

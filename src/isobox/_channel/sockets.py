@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from typing_extensions import override
 
 from isobox._core.results import Connection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Bytes that one receive returns at most: beyond these, larger pieces were not
 #: faster, and each is held in memory.
@@ -37,8 +34,12 @@ class SocketConnection(Connection):
         super().__init__()
         sock.setblocking(False)
         self._sock = sock
+        # By number: the loop's tables describe a socket that they do not have in words.
+        self._number = sock.fileno()
         self._loop = asyncio.get_running_loop()
-        self._reader: asyncio.Future[None] | None = None
+        self._early = b""
+        self._watched = False
+        self._reader: asyncio.Future[bytes] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._steps = 0
         self._closed = False
@@ -46,16 +47,19 @@ class SocketConnection(Connection):
     @override
     async def receive(self) -> bytes:
         await self._turn()
-        while not self._closed:
-            try:
-                return self._sock.recv(PIECE)
-            except BlockingIOError:
-                await self._readable()
-        return b""
+        if self._early:
+            early, self._early = self._early, b""
+            return early
+        if self._closed:
+            return b""
+        try:
+            return self._sock.recv(PIECE)
+        except BlockingIOError:
+            return await self._arrival()
 
     @override
     def receive_nowait(self) -> bytes:
-        pieces: list[bytes] = []
+        pieces, self._early = [self._early], b""
         with contextlib.suppress(BlockingIOError):
             while not self._closed and (piece := self._sock.recv(PIECE)):
                 pieces.append(piece)
@@ -92,11 +96,12 @@ class SocketConnection(Connection):
         if self._closed:
             return
         self._closed = True
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
-        for waiter in (self._reader, self._writer):
-            if waiter is not None:
-                _wake(waiter)
+        self._loop.remove_reader(self._number)
+        self._loop.remove_writer(self._number)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(b"")
+        if self._writer is not None:
+            _wake(self._writer)
         self._sock.close()
         self._ended({})
 
@@ -106,25 +111,46 @@ class SocketConnection(Connection):
         if self._steps % _TURN == 0:
             await asyncio.sleep(0)
 
-    async def _readable(self) -> None:
-        self._reader = self._loop.create_future()
-        self._loop.add_reader(self._sock, _wake, self._reader)
-        await self._woken(self._reader, self._loop.remove_reader)
+    async def _arrival(self) -> bytes:
+        waiter: asyncio.Future[bytes] = self._loop.create_future()
+        self._reader = waiter
+        if not self._watched:
+            self._watched = True
+            self._loop.add_reader(self._number, self._arrived)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # It was read for a task that is not there to take it.
+            if waiter.done() and not waiter.cancelled() and not waiter.exception():
+                self._early = waiter.result()
+            raise
+        finally:
+            self._reader = None
+
+    def _arrived(self) -> None:
+        waiter = self._reader
+        if waiter is None or waiter.done():
+            # Nobody waits; the loop would come here again and again.
+            self._watched = False
+            self._loop.remove_reader(self._number)
+            return
+        # Still watched: the next wait is without a call to the kernel for that.
+        try:
+            waiter.set_result(self._sock.recv(PIECE))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            waiter.set_exception(error)
 
     async def _writable(self) -> None:
         self._writer = self._loop.create_future()
-        self._loop.add_writer(self._sock, _wake, self._writer)
-        await self._woken(self._writer, self._loop.remove_writer)
-
-    async def _woken(
-        self, waiter: asyncio.Future[None], remove: Callable[[socket.socket], bool]
-    ) -> None:
+        self._loop.add_writer(self._number, _wake, self._writer)
         try:
-            await waiter
+            await self._writer
         finally:
             # Closed, its number may already be another's.
             if not self._closed:
-                remove(self._sock)
+                self._loop.remove_writer(self._number)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -38,6 +38,8 @@ _IDLE: Final = 120.0
 #: Seconds that the answer of a client that says no more is waited for: most have
 #: left then, and what only shut its side down is as patient.
 _PATIENCE: Final = 30.0
+#: Seconds that an answer may take before it is looked whether the client is there.
+_AT_ONCE: Final = 0.05
 #: Seconds and bytes of a refused request that are still taken, so that the
 #: client gets to read why.
 _LINGER, _LINGER_BYTES = 1.0, 1 << 20
@@ -144,14 +146,19 @@ class HttpSession:
         self._method = b""
         if not await self._begins():
             return None
+        event = self._event()
+        if event is h11.NEED_DATA:
+            event = await self._rest()
+        if not isinstance(event, h11.Request):
+            return None
+        self._method = event.method
+        heads.check(event.method, event.target, event.headers.raw_items())
+        return event
+
+    async def _rest(self) -> object:
         with anyio.move_on_after(_HEAD):
             while (event := self._event()) is h11.NEED_DATA:
                 await self._more()
-            if not isinstance(event, h11.Request):
-                return None
-            self._method = event.method
-            head = event.headers.raw_items()
-            heads.check(event.method, event.target, head)
             return event
         raise BadRequestError("it took too long to arrive", status=408)
 
@@ -207,6 +214,8 @@ class HttpSession:
             place, target = places.absolute(target, secure=self._fixed.secure)
         elif host is None:
             raise BadRequestError("a request without a Host header")
+        elif host == self._fixed.authority:
+            return self._fixed, target
         else:
             place = self._named(host, self._fixed)
         if host is not None and self._named(host, place) != place:
@@ -345,28 +354,51 @@ class HttpSession:
         Returns:
             Whether another request may follow.
         """
-        whole = event is None
-        switched = False
-
-        async def attend() -> None:
-            nonlocal whole
-            if not whole:
-                whole = await self._send_body(place, event)
-            if whole:
-                await self._watch()
-
-        with collapsed():
-            async with anyio.create_task_group() as group:
-                group.start_soon(attend)
-                switched = await self._carry(place, repeat)
-                # An answer that does not wait for the body is the last one.
-                group.cancel_scope.cancel()
+        if event is None:
+            whole, switched = True, await self._carry(place, repeat, self._patient)
+        else:
+            whole, switched = await self._trade(place, event)
         if switched:
             await self._join()
             return False
         if not whole:
             await self._part()
         return whole and self._goes_on()
+
+    async def _trade(self, place: Place, event: object) -> tuple[bool, bool]:
+        """Carry an answer while the body is sent.
+
+        Returns:
+            Whether all of the body was taken, and whether something else than
+            HTTP follows.
+        """
+        whole = False
+
+        async def attend() -> None:
+            nonlocal whole
+            whole = await self._send_body(place, event)
+            if whole:
+                await self._watch()
+
+        with collapsed():
+            async with anyio.create_task_group() as group:
+                group.start_soon(attend)
+                switched = await self._carry(place, None, self._receive)
+                # An answer that does not wait for the body is the last one.
+                group.cancel_scope.cancel()
+        return whole, switched
+
+    async def _patient(self, place: Place) -> bytes:
+        """Receive from the server, as long as the client waits for it."""
+        # Most answers come at once, and starting to watch takes longer than they.
+        with anyio.move_on_after(_AT_ONCE):
+            return await self._receive(place)
+        with collapsed():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch)
+                data = await self._receive(place)
+                group.cancel_scope.cancel()
+        return data
 
     async def _watch(self) -> None:
         """Read ahead, so that it is seen when the client leaves."""
@@ -399,7 +431,12 @@ class HttpSession:
             self._outbound.start_next_cycle()
         return (self._inbound.our_state, self._inbound.their_state) == _DONE
 
-    async def _carry(self, place: Place, repeat: h11.Request | None) -> bool:
+    async def _carry(
+        self,
+        place: Place,
+        repeat: h11.Request | None,
+        receive: Callable[[Place], Awaitable[bytes]],
+    ) -> bool:
         """Carry an answer; returns whether something else than HTTP follows."""
         redactor = await self._upstream.redactor(place)
         said = bytearray()
@@ -408,7 +445,7 @@ class HttpSession:
                 if said:
                     await self._client.send(bytes(said))
                     said.clear()
-                repeat = await self._arrival(place, repeat)
+                repeat = await self._arrival(place, repeat, receive)
             elif isinstance(event, h11.InformationalResponse):
                 said += self._informed(event, redactor)
                 if event.status_code == 101:
@@ -424,10 +461,13 @@ class HttpSession:
         return False
 
     async def _arrival(
-        self, place: Place, repeat: h11.Request | None
+        self,
+        place: Place,
+        repeat: h11.Request | None,
+        receive: Callable[[Place], Awaitable[bytes]],
     ) -> h11.Request | None:
         """Take what the server sends; returns what could still be repeated."""
-        data = await self._receive(place)
+        data = await receive(place)
         again = self._kept and repeat is not None and repeat.method in _REPEATABLE
         if data or repeat is None or not again:
             self._feed(data, place)

@@ -119,26 +119,33 @@ async def _race(
 ) -> list[str]:
     """Try addresses until one has `won`; return why others failed."""
     failures: list[str] = []
+
+    async def attempt(address: Address) -> bool:
+        try:
+            sock = await _opened(address, port)
+        except OSError as error:
+            words = os.strerror(error.errno) if error.errno else error
+            failures.append(f"{address}: {words}")
+            return False
+        if won:
+            sock.close()
+        else:
+            won.append((SocketConnection(sock), address))
+        return True
+
+    async def run(address: Address, failed: anyio.Event) -> None:
+        if await attempt(address):
+            group.cancel_scope.cancel()
+        failed.set()
+
     with collapsed(), anyio.move_on_after(_CONNECT):
+        if len(addresses) == 1:
+            await attempt(addresses[0])
+            return failures
         async with anyio.create_task_group() as group:
-
-            async def attempt(address: Address, failed: anyio.Event) -> None:
-                try:
-                    sock = await _opened(address, port)
-                except OSError as error:
-                    words = os.strerror(error.errno) if error.errno else error
-                    failures.append(f"{address}: {words}")
-                    failed.set()
-                    return
-                if won:
-                    sock.close()
-                    return
-                won.append((SocketConnection(sock), address))
-                group.cancel_scope.cancel()
-
             for address in addresses:
                 failed = anyio.Event()
-                group.start_soon(attempt, address, failed)
+                group.start_soon(run, address, failed)
                 with anyio.move_on_after(_STAGGER):
                     await failed.wait()
     return failures

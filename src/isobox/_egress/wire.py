@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from anyio.abc import ByteStream as AnyByteStream
-from anyio.streams.tls import TLSStream
 from typing_extensions import override
 
 from isobox._channel.background import collapsed
@@ -152,12 +151,28 @@ class Tally(Connection):
 
 
 class Secured(Connection):
-    """TLS over a connection."""
+    """TLS over a connection.
 
-    def __init__(self, stream: TLSStream, inner: Connection) -> None:
+    One task may receive while another sends. After a send that failed or was
+    cancelled, every send fails.
+    """
+
+    def __init__(
+        self, inner: Connection, context: ssl.SSLContext, *, host: str | None
+    ) -> None:
         super().__init__()
-        self._stream = stream
         self._inner = inner
+        self._arrived = ssl.MemoryBIO()
+        self._leaving = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._arrived,
+            self._leaving,
+            server_side=host is None,
+            # As bytes: it is in the one form, and not to be encoded otherwise.
+            server_hostname=None if host is None else host.encode("ascii"),
+        )
+        self._flushing = asyncio.Lock()
+        self._torn = False
 
     @classmethod
     async def accept(cls, inner: Connection, context: ssl.SSLContext) -> Secured:
@@ -166,10 +181,9 @@ class Secured(Connection):
         Raises:
             ssl.SSLError: The client does not trust us, or speaks no TLS.
         """
-        stream = await TLSStream.wrap(
-            _Bytes(inner), server_side=True, ssl_context=context
-        )
-        return cls(stream, inner)
+        made = cls(inner, context, host=None)
+        await made._shake()
+        return made
 
     @classmethod
     async def connect(
@@ -180,21 +194,43 @@ class Secured(Connection):
         Raises:
             ssl.SSLError: It does not prove that, or speaks no TLS.
         """
-        stream = await TLSStream.wrap(
-            _Bytes(inner), hostname=host, server_side=False, ssl_context=context
-        )
-        return cls(stream, inner)
+        made = cls(inner, context, host=host)
+        await made._shake()
+        return made
 
     @override
     async def receive(self) -> bytes:
-        try:
-            return await self._stream.receive(_PIECE)
-        except anyio.EndOfStream:
-            return b""
+        while True:
+            pieces, ended = self._opened()
+            if pieces or ended:
+                return b"".join(pieces)
+            # The answer to a new key, or to a session ticket.
+            await self._flush()
+            await self._take()
+
+    def _opened(self) -> tuple[list[bytes], bool]:
+        """Return what of the bytes that are here can be read, and if it is all."""
+        pieces: list[bytes] = []
+        with contextlib.suppress(ssl.SSLWantReadError):
+            for _ in range(_RECORDS):
+                piece = self._tls.read(_RECORD)
+                if not piece:
+                    self._check_end()
+                    return pieces, True
+                pieces.append(piece)
+        return pieces, False
+
+    def _check_end(self) -> None:
+        # SAFETY: OpenSSL, as Python sets it up, does not tell an end that the other
+        # side has vouched for from one that anybody on the way can bring about.
+        if self._arrived.eof:
+            raise ConnectionAbortedError("cut off without an end of TLS")
 
     @override
     async def send(self, data: bytes) -> None:
-        await self._stream.send(data)
+        if data:
+            self._tls.write(data)
+            await self._flush()
 
     @override
     async def send_eof(self) -> None:
@@ -208,42 +244,55 @@ class Secured(Connection):
     @override
     async def aclose(self) -> None:
         with anyio.move_on_after(_GOODBYE, shield=True), contextlib.suppress(*BROKEN):
-            await self._stream.unwrap()
+            # It says that this is the end; nobody waits for the other's.
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
+            await self._flush()
         await self._inner.aclose()
 
+    async def _shake(self) -> None:
+        try:
+            while not self._is_shaken():
+                await self._flush()
+                await self._take()
+        except ssl.SSLError:
+            # What it has to say of that.
+            with contextlib.suppress(*BROKEN):
+                await self._flush()
+            raise
+        await self._flush()
 
-#: Seconds that a peer has to answer the end of TLS.
-_GOODBYE: Final = 0.5
-_PIECE: Final = 1 << 18
+    def _is_shaken(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
 
-
-class _Bytes(AnyByteStream):
-    """A connection as anyio knows byte streams."""
-
-    def __init__(self, inner: Connection) -> None:
-        self._inner = inner
-        self._sending = anyio.Lock()
-
-    @override
-    async def receive(self, max_bytes: int = 65536) -> bytes:
+    async def _take(self) -> None:
         data = await self._inner.receive()
-        if not data:
-            raise anyio.EndOfStream
-        return data
+        if data:
+            self._arrived.write(data)
+        else:
+            self._arrived.write_eof()
 
-    @override
-    async def send(self, item: bytes) -> None:
-        # Who receives has something to send as well: the answer to a new key.
-        async with self._sending:
-            await self._inner.send(item)
+    async def _flush(self) -> None:
+        if not self._leaving.pending:
+            return
+        async with self._flushing:
+            if self._torn:
+                raise BrokenPipeError("a record was not sent whole")
+            self._torn = True
+            while self._leaving.pending:
+                await self._inner.send(self._leaving.read())
+            self._torn = False
 
-    @override
-    async def send_eof(self) -> None:
-        await self._inner.send_eof()
 
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+#: Seconds that the end of TLS may take to be sent.
+_GOODBYE: Final = 0.5
+#: Bytes of the largest record, and how many are read at once.
+_RECORD: Final = 1 << 14
+_RECORDS: Final = 16
 
 
 async def join(one: Connection, other: Connection) -> None:

@@ -5538,7 +5538,6 @@ def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     root = guest._config["root"]
     if fields.get("pattern") is None and fields.get("ignored", True):
         return Stepped(guest, stream, scan_tree(fields, root))
-    # Each worker would load them anew.
     _load("re", "heapq", *(["hashlib"] if fields["digest"] else []))
     # No pattern, of the host's or of a file of rules, can hold up the guest.
     return Worker(
@@ -5549,6 +5548,7 @@ def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
 
 
 def _load(*names: str) -> None:
+    """Load modules, which a worker would otherwise load anew each time."""
     for name in names:
         __import__(name)
 

@@ -63,10 +63,8 @@ async def preview(op: Op[object], inner: Perform) -> str:
 
 async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
     match op:
-        case Spawn():
-            return [shlex.join(op.argv) if op.script is None else op.script]
-        case Script():
-            return [op.script]
+        case Spawn() | Script():
+            return [_command(op)]
         case Write():
             if not isinstance(op.body, bytes):
                 return [f"{op.path}: content that arrives piece by piece"]
@@ -88,6 +86,14 @@ async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
             return [op.text]
         case _:
             return ()
+
+
+def _command(op: Spawn | Script) -> str:
+    if isinstance(op, Spawn) and op.report:
+        return f"{op.label}; each script that it is given is looked at"
+    if op.script is None:
+        return shlex.join(op.argv)
+    return op.script
 
 
 async def _content(path: str, inner: Perform) -> bytes:

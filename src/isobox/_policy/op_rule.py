@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
@@ -169,7 +170,9 @@ def _anchored(pattern: str, root: str) -> str:
 
 
 def _absolute(path: str, root: str) -> str:
-    return path if path.startswith("/") else f"{root}/{path}"
+    path = path if path.startswith("/") else f"{root}/{path}"
+    # A script may write `./a` or `b/../a` for the same file.
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -192,9 +195,7 @@ def _is_path(pattern: str, path: str) -> bool:
     return len(signs) in places
 
 
-def _stepped(
-    places: set[int], signs: tuple[str, ...], character: str
-) -> Iterator[int]:
+def _stepped(places: set[int], signs: tuple[str, ...], character: str) -> Iterator[int]:
     for place in places:
         sign = signs[place] if place < len(signs) else ""
         if sign in ("**", "**/"):

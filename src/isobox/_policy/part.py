@@ -98,6 +98,10 @@ def _run(op: Spawn | Script) -> Iterator[Part]:
     from isobox._policy import shell  # noqa: PLC0415
 
     label = op.label if isinstance(op, Spawn) else None
+    if isinstance(op, Spawn) and op.report:
+        # A session's shell: what it runs comes script by script, as operations.
+        yield Part(op.name, label=label, command=shell.Command(op.argv[0]))
+        return
     found: Facts
     if isinstance(op, Spawn) and op.script is None:
         found = shell.facts_of_argv(op.argv)

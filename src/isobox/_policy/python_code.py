@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 #: Bytes of the longest code, and nodes of the largest tree, that are read.
 LONGEST: Final = 64 * 1024
 NODES: Final = 10_000
 
+#: A name in no package, so that bandit looks for none on the disk.
+_FILE: Final = "./code.py"
 _DYNAMIC: Final = frozenset(
     {"__import__", "compile", "eval", "exec", "importlib.import_module", "input"}
     | {"builtins.eval", "builtins.exec", "builtins.compile", "builtins.__import__"}
@@ -34,7 +37,8 @@ class PythonFacts:
         calls: Dotted names that it calls, by the names that they are imported
             from: `import os as o; o.system()` is `os.system`.
         writes: Files that it opens to write; None where only running tells.
-        findings: What bandit says, as `B602 HIGH line 3: text`, if wanted.
+        findings: What bandit says, as `B602 HIGH line 3: text`, in its order;
+            none where it is not installed (`pip install "isobox[bandit]"`).
         doubts: Why it is not understood.
     """
 
@@ -72,10 +76,12 @@ def facts(source: str) -> PythonFacts:
         _imports(node, found)
     for node in nodes:
         _names(node, found)
+    said = () if len(nodes) > NODES else _findings(source, found)
     return PythonFacts(
         imports=tuple(found.imports),
         calls=tuple(found.calls),
         writes=tuple(found.writes),
+        findings=said,
         doubts=tuple(found.doubts),
     )
 
@@ -181,35 +187,50 @@ def _opened(node: ast.Call, at: int, path: str | None, found: _Found) -> None:
 
 
 def _literal(node: ast.expr) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+    return (
+        node.value
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        else None
+    )
 
 
-def findings(source: str) -> tuple[str, ...]:
-    """What bandit finds, such as `B602 HIGH line 3: text`, in its order.
-
-    Empty where bandit is not installed (`pip install "isobox[bandit]"`), or
-    where the code cannot be read.
-    """
+@cache
+def _bandit() -> Callable[[bytes], list[str]] | None:
+    """Bandit's tests on code, or None where it is not installed."""
     try:
-        from bandit.core import config, meta_ast, metrics, node_visitor, test_set  # noqa: PLC0415
+        from bandit.core import (  # noqa: PLC0415 - an extra, and heavy
+            config,
+            meta_ast,
+            metrics,
+            node_visitor,
+            test_set,
+        )
     except ImportError:
+        return None
+    tests = test_set.BanditTestSet(config.BanditConfig())
+
+    def run(code: bytes) -> list[str]:
+        counts = metrics.Metrics()
+        counts.begin(_FILE)
+        # No line is excused: the code could say `# nosec` itself.
+        visitor = node_visitor.BanditNodeVisitor(
+            _FILE, io.BytesIO(code), meta_ast.BanditMetaAst(), tests, False, {}, counts
+        )
+        visitor.process(code)
+        return [
+            f"{each.test_id} {each.severity} line {each.lineno}: {each.text}"
+            for each in visitor.tester.results
+        ]
+
+    return run
+
+
+def _findings(source: str, found: _Found) -> tuple[str, ...]:
+    run = _bandit()
+    if run is None:
         return ()
-    if isinstance(_parsed(source), str):
+    try:
+        return tuple(run(source.encode()))
+    except RecursionError:
+        found.doubts["it is nested too deeply to be checked"] = None
         return ()
-    data = source.encode()
-    counts = metrics.Metrics()
-    counts.begin("<code>.py")
-    visitor = node_visitor.BanditNodeVisitor(
-        "<code>.py",
-        io.BytesIO(data),
-        meta_ast.BanditMetaAst(),
-        test_set.BanditTestSet(config.BanditConfig()),
-        False,
-        {},
-        counts,
-    )
-    visitor.process(data)
-    return tuple(
-        f"{each.test_id} {each.severity} line {each.lineno}: {each.text}"
-        for each in visitor.tester.results
-    )

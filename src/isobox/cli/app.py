@@ -138,6 +138,26 @@ def run(
             "terminal then.",
         ),
     ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="What it may do, most general file first; .isobox/policy.toml of "
+            "the directory can only forbid more; repeatable.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A ready-made policy: read_only, auto or full_access."),
+    ] = None,
+    ask: Annotated[
+        bool,
+        typer.Option(
+            "--ask",
+            help="Ask on the terminal what the policy says to ask; the command has "
+            "no terminal then.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,
@@ -161,6 +181,9 @@ def run(
         network=tuple(network or ()),
         secrets=tuple(secret or ()),
         ask_network=ask_network,
+        policies=tuple(policy or ()),
+        preset=preset,
+        ask=ask,
         as_json=as_json,
         audit=audit,
     )

@@ -15,8 +15,10 @@ from typing_extensions import override
 
 from isobox._core.results import RunResult
 from isobox._core.spec import Limits, MinIsolation
+from isobox._policy.policy import Policy
 from isobox._workspace.base import WorkspaceBase
 from isobox._workspace.classes import mount, names
+from isobox._workspace.policy_files import load_policy
 from isobox.cli import network, terminal
 from isobox.cli.person import Person
 from isobox.cli.status import TIMED_OUT
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from isobox._core.network import Denial
     from isobox._core.results import ByteStream, Exit
     from isobox._core.spec import SandboxSpec
+    from isobox._policy.network import Network
 
 #: What isolates where nobody says what should.
 DEFAULT = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
@@ -56,8 +59,16 @@ class Request:
     network: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     ask_network: bool = False
+    policies: tuple[str, ...] = ()
+    preset: str | None = None
+    ask: bool = False
     as_json: bool = False
     audit: str | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the person at the terminal is asked."""
+        return self.ask or self.ask_network
 
 
 async def run(request: Request) -> int:
@@ -94,7 +105,7 @@ async def _run(request: Request) -> int:
 
 
 async def _shown(workspace: _WithDirectory, request: Request) -> int:
-    if request.ask_network:
+    if request.asks:
         # The terminal is for the questions.
         piped = not os.isatty(STDIN)
         return await _streamed(workspace, request, workspace.person.show, piped=piped)
@@ -218,9 +229,10 @@ class _WithDirectory(WorkspaceBase):
             env=_variables(request.env),
             audit=request.audit,
             limits=Limits(memory=request.memory),
-            network=network.network(request.network, ask=request.ask_network),
+            policy=_policy(request, workdir),
+            network=_network(request),
             secrets=network.secrets(request.secrets),
-            approve=self.person.approve if request.ask_network else None,
+            approve=self.person.approve if request.asks else None,
         )
         self._workdir = os.path.abspath(workdir)
         self._request = request
@@ -238,6 +250,22 @@ class _WithDirectory(WorkspaceBase):
             unprotected=names(self._request.unprotected),
             min_isolation=_least(self._request.min_isolation),
         )
+
+
+def _policy(request: Request, workdir: str) -> Policy | None:
+    if request.preset is not None and request.policies:
+        raise InvalidArgumentError("give --policy or --preset, not both")
+    if request.preset is not None:
+        return Policy.preset(request.preset)
+    if request.policies:
+        return load_policy(*request.policies, project=workdir)
+    return None
+
+
+def _network(request: Request) -> Network | None:
+    if not request.network and not request.ask_network:
+        return None
+    return network.network(request.network, ask=request.ask_network)
 
 
 def _least(word: str) -> MinIsolation:

@@ -45,7 +45,7 @@ def test_what_is_kept_is_read_by_others(work):
     Project(work).keep([A], YES)
     Project(work).keep([B], no)
     assert Project(work).read() == {A: YES, B: no}
-    assert Project(work.parent).read() == {}
+    assert Project("/usr").read() == {}
 
 
 def test_a_later_answer_replaces_an_earlier_one(work):
@@ -90,7 +90,7 @@ def test_bytes_that_are_no_text_are_kept(work):
 # -- what is not trusted ------------------------------------------------------------
 
 
-def refused(work, match):
+def refused(work, match=None):
     with pytest.warns(ApprovalsWarning, match=match):
         assert Project(work).read() == {}
     with pytest.raises(OSError, match=match):
@@ -142,7 +142,7 @@ def test_what_is_no_file_is_not_used(work, kind):
         os.mkfifo(project.path, 0o600)
     else:
         os.mkdir(project.path, 0o700)
-    refused(work, "")
+    refused(work)
 
 
 ROW = {"question": ["r", "a"], "allow": True, "message": "", "by": ""}
@@ -152,7 +152,6 @@ ROW = {"question": ["r", "a"], "allow": True, "message": "", "by": ""}
     "change",
     [
         {"version": 2},
-        {"version": True, "project": ""},
         {"project": "/elsewhere"},
         {"answers": {}},
         {"answers": [1]},
@@ -174,7 +173,7 @@ def test_a_file_that_is_not_ours_to_the_letter_is_not_used(work, change):
     data = json.dumps({**kept(project), **change})
     with open(project.path, "w", encoding="utf-8") as file:
         file.write(data)
-    refused(work, "")
+    refused(work)
     with open(project.path, encoding="utf-8") as file:
         assert file.read() == data
 
@@ -200,7 +199,7 @@ def test_a_file_that_is_deep_or_large_is_not_used(work, data):
     Project(work).keep([A], YES)
     with open(Project(work).path, "wb") as file:
         file.write(data)
-    refused(work, "")
+    refused(work)
 
 
 def test_so_many_answers_are_kept(work, monkeypatch):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isobox import Policy, Rule
+from isobox import Network, Policy, Rule
 from isobox._core.ops import (
     Connect,
     Edit,
@@ -43,7 +45,8 @@ def edit(path):
 
 
 def denies(rule, op, root="/workspace"):
-    return Policy.allow_all().with_rules([rule]).decide(op, root).verdict == "deny"
+    policy = replace(Policy.allow_all(), network=Network.of("open"))
+    return policy.with_rules([rule]).decide(op, root).verdict == "deny"
 
 
 def deny(**about):

@@ -150,7 +150,7 @@ class Talk:
     servers: list[Server] = field(default_factory=list)
     refused: list[tuple[type, Place | None]] = field(default_factory=list)
     tunnels: list[tuple[str, int, bytes]] = field(default_factory=list)
-    client: Script | None = None
+    client: Script = field(default_factory=Script)
     broke: BaseException | None = None
     budget: Budget = field(default_factory=lambda: Budget(Network()))
 
@@ -175,9 +175,11 @@ class Talk:
             body, event = b"", parser.next_event()
             while isinstance(event, h11.InformationalResponse):
                 event = parser.next_event()
+            assert isinstance(event, h11.Response)
             response = event
-            while not isinstance(event := parser.next_event(), h11.EndOfMessage):
+            while isinstance(event := parser.next_event(), h11.Data):
                 body += event.data
+            assert isinstance(event, h11.EndOfMessage)
             headers = {bytes(n): bytes(v) for n, v in response.headers}
             found.append((response.status_code, headers, body))
             data = parser.trailing_data[0]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.egress.talk import PLACE, Server, Talk, ok, talk
 
 from isobox._egress import http
-from isobox._egress.http import LARGEST_HEAD, LARGEST_SIGNED
+from isobox._egress.headers import LARGEST_HEAD
+from isobox._egress.http import LARGEST_SIGNED
 from isobox._egress.place import BadRequestError, Place
 from isobox._egress.placeholders import Finder, Scanner, make
 from isobox._egress.redact import Redactor

@@ -37,6 +37,8 @@ _RUNS: Final = re.compile(
     r"|filter\..*\.(?:clean|smudge|process)|credential\.(?:.*\.)?helper"
     r"|merge\..*\.driver|interactive\.difffilter|uploadpack\.packobjectshook"
 )
+#: Characters of the longest name of a setting that is read.
+_LONGEST: Final = 200
 _ALWAYS: Final = frozenset({"filter-branch", "send-email", "daemon", "p4", "svn"})
 _RUNNING: Final[dict[str, frozenset[str]]] = {
     "archive": frozenset({"--exec", "--remote"}),
@@ -75,6 +77,9 @@ def _setting(call: Call, word: Word, reading: Reading) -> None:
 def _configure(call: Call, name: str, value: Word, reading: Reading) -> None:
     key = name.lower()
     alias = key.startswith("alias.")
+    if len(key) > _LONGEST:
+        reading.doubt("git is told to use a setting with a long name")
+        return
     if _HARMLESS.fullmatch(key):
         return
     reading.doubt(f"git is told to use {name}, which may run a program")

@@ -111,7 +111,11 @@ def _python(call: Call, reading: Reading) -> None:
         if not each.known:
             reading.doubt(f"{name} has an option that is not known: {each.name}")
         if each.name == "c":
-            _python_code(name, None if each.value is None or each.value.dynamic else each.value.text, reading)
+            _python_code(
+                name,
+                None if each.value is None or each.value.dynamic else each.value.text,
+                reading,
+            )
             return
         if each.name in ("m", "V", "h", "?", "--version", "--help"):
             return
@@ -138,7 +142,9 @@ def _other(name: str, call: Call, reading: Reading) -> None:
             return
         text = word.text
         cluster = text.startswith("-") and not text.startswith("--")
-        if text.partition("=")[0] in names or (cluster and set(text[1:]) & set(letters)):
+        if text.partition("=")[0] in names or (
+            cluster and set(text[1:]) & set(letters)
+        ):
             reading.doubt(f"{name} runs code that is not read")
             return
         if not text.startswith("-"):

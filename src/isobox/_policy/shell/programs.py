@@ -179,6 +179,8 @@ def _more() -> Word:
     return Word("", dynamic=True)
 
 
+#: Characters of the longest program of awk or sed that is read.
+_LONGEST: Final = 2_000
 _AWK: Final = Options.of("fFvemiEloWbBLp", "cCghMnNOPrsStV --version --help --posix")
 _AWK_RUNS: Final = re.compile(
     r"\bsystem\b|\bgetline\b|(?<!\|)\|(?!\|)|@(?:load|include)|/inet|@[A-Za-z_]\w*\("
@@ -197,8 +199,10 @@ def _awk(call: Call, reading: Reading) -> None:
         reading.doubt(f"{name} runs a program that only running it tells")
         return
     program = call.arguments[at].text
-    if _AWK_RUNS.search(program):
+    if len(program) > _LONGEST or _AWK_RUNS.search(program):
         reading.doubt(f"{name} can run commands or write files")
+    if len(program) > _LONGEST:
+        return
     for found in _AWK_SYSTEM.finditer(program):
         text = re.sub(r"\\(.)", r"\1", found[1])
         reading.script(text, (*call.through, name or ""))
@@ -239,18 +243,16 @@ def _sed(call: Call, reading: Reading) -> None:
 
 
 def _is_plain_sed(script: str) -> bool:
-    at = 0
-    while at < len(script):
+    at = 0 if len(script) <= _LONGEST else -1
+    while 0 <= at < len(script):
         found = _SED_COMMAND.match(script, at)
         if found is None or found.end() == at:
             return False
         at = found.end()
-    return True
+    return at >= 0
 
 
-_SSH: Final = Options.of(
-    "BbcDEeFIiJLlmOoPpQRSWw", "46AaCfGgKkMNnqsTtVvXxYy"
-)
+_SSH: Final = Options.of("BbcDEeFIiJLlmOoPpQRSWw", "46AaCfGgKkMNnqsTtVvXxYy")
 _SSH_RUNS: Final = re.compile(
     r"(?:proxycommand|localcommand|knownhostscommand|remotecommand)[\s=]+(.*)",
     re.IGNORECASE | re.DOTALL,

@@ -12,6 +12,7 @@ from isobox._policy import python_code
 from isobox._policy.shell import text as texts
 from isobox._policy.shell.facts import Command, Facts
 from isobox._policy.shell.names import KNOWN, RESERVED, basename, is_of_the_system
+from isobox._policy.shell.tree import PATIENCE
 from isobox._policy.shell.variables import Variables, steers
 from isobox._policy.shell.words import Word, literal
 
@@ -78,6 +79,7 @@ class Reading:
     reads: list[str | None] = field(default_factory=list)
     python: list[PythonFacts] = field(default_factory=list)
     variables: Variables = field(default_factory=Variables)
+    patience: float = PATIENCE
     _doubts: dict[str, None] = field(default_factory=dict)
     _scripts: deque[tuple[str, tuple[str, ...]]] = field(default_factory=deque)
     _handed: int = 0
@@ -124,7 +126,9 @@ class Reading:
             Command(
                 program=call.name,
                 arguments=tuple(each.text for each in arguments),
-                dynamic=frozenset(i for i, each in enumerate(arguments) if each.dynamic),
+                dynamic=frozenset(
+                    i for i, each in enumerate(arguments) if each.dynamic
+                ),
                 assignments=call.assignments,
                 through=call.through,
                 path=None if call.name is None else call.words[0].text,

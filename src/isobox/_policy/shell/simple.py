@@ -85,7 +85,9 @@ class Simple:
             return
         if not spaced(self._source, self._end, node.start_byte):
             self._walk.misread()
-        elif self._open is not None and joined(self._source, self._end, node.start_byte):
+        elif self._open is not None and joined(
+            self._source, self._end, node.start_byte
+        ):
             self._walk.misread()
 
     def _word(self, node: Node) -> None:
@@ -112,7 +114,9 @@ class Simple:
             numbered = node.children[0].type == "file_descriptor"
             if numbered or _NUMBER.fullmatch(self._source, start, node.start_byte):
                 self._walk.misread()
-        elif self._end is not None and not spaced(self._source, self._end, node.start_byte):
+        elif self._end is not None and not spaced(
+            self._source, self._end, node.start_byte
+        ):
             self._walk.misread()
         self._open = None
         operator = b""
@@ -146,13 +150,17 @@ class Simple:
         self._gap(node)
         _, *values = node.children
         if values:
-            word, holes = self._walk.word(values[0].start_byte, values[-1].end_byte, values)
+            word, holes = self._walk.word(
+                values[0].start_byte, values[-1].end_byte, values
+            )
             self._following += holes
             self._given = None if word.dynamic else word.text + "\n"
         self._advance(node)
 
     def _heredoc(self, node: Node) -> None:
-        if self._end is not None and not spaced(self._source, self._end, node.start_byte):
+        if self._end is not None and not spaced(
+            self._source, self._end, node.start_byte
+        ):
             self._walk.misread()
         self._open = None
         parts: dict[str, Node] = {}
@@ -236,7 +244,9 @@ class Simple:
         if self._words:
             self._first(words)
         reading.invoke(
-            Call(tuple(words), tuple(self._assignments), self._walk.through, self._given)
+            Call(
+                tuple(words), tuple(self._assignments), self._walk.through, self._given
+            )
         )
         return self._following
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Tree
 
-#: Seconds that parsing may take. The grammar takes quadratic time and worse
+#: Seconds that parsing a script and those in it may take. The grammar takes quadratic time and worse
 #: on repeated openings: 64 KiB of `(a)` is almost a minute. A script that
 #: people write takes a few milliseconds.
 PATIENCE: Final = 0.3
@@ -32,11 +32,11 @@ def _language() -> Language:
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
-def parse(source: bytes) -> Tree | None:
-    """The tree of a script, or None where it takes too long."""
+def parse(source: bytes, patience: float) -> Tree | None:
+    """The tree of a script, or None where it takes longer, in seconds."""
     from tree_sitter import Parser  # noqa: PLC0415
 
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     failed = 0
 
     def hopeless(_offset: int, error: bool, /) -> bool:

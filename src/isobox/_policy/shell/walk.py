@@ -8,6 +8,7 @@ read again by the shell's rules, and every gap must be blank.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -71,12 +72,15 @@ class Walk:
             "heredoc_body": self._heredoc_body,
             "negated_command": self._negated,
             "simple_expansion": self._variable,
+            "test_command": self._test,
             "subscript": self._subscript,
         }
 
     def run(self) -> None:
         """Read the script; what is found goes to the reading."""
-        tree = parse(self.source)
+        started = time.monotonic()
+        tree = parse(self.source, self.reading.patience)
+        self.reading.patience -= time.monotonic() - started
         if tree is None:
             self.reading.doubt("reading it takes too long")
             return
@@ -105,7 +109,9 @@ class Walk:
         """The script's text of a node."""
         return self.source[node.start_byte : node.end_byte]
 
-    def word(self, start: int, end: int, nodes: list[Node]) -> tuple[words.Word, list[Node]]:
+    def word(
+        self, start: int, end: int, nodes: list[Node]
+    ) -> tuple[words.Word, list[Node]]:
         """A word, and the expansions in it."""
         holes = self.expansions(nodes)
         found = {each.start_byte: each.end_byte for each in holes}
@@ -133,13 +139,15 @@ class Walk:
             operator = node.child_by_field_name("operator")
             sums = sums or (operator is not None and self.text(operator) in _COMPARES)
         elif kind == "compound_statement":
-            sums = self.text(node).startswith(b"((")
+            sums = self.source.startswith(b"((", node.start_byte)
         elif kind in ("arithmetic_expansion", "subscript", "c_style_for_statement"):
             sums = True
         elif kind == "expansion":
             sums = b":" in self.text(node)
         if sums and node.is_named and not node.child_count:
-            self.reading.variables.sums |= names_in(self.text(node).decode(errors="replace"))
+            self.reading.variables.sums |= names_in(
+                self.text(node).decode(errors="replace")
+            )
         return sums
 
     def _any(self, node: Node) -> list[Node]:
@@ -227,7 +235,8 @@ class Walk:
             # A backslash in it means different things by where it stands.
             self.reading.doubt("it nests backquotes or escapes in them")
         self.reading.script(
-            re.sub(rb"\\([$`\\])", rb"\1", inside).decode(errors="replace"), self.through
+            re.sub(rb"\\([$`\\])", rb"\1", inside).decode(errors="replace"),
+            self.through,
         )
         return []
 
@@ -247,7 +256,9 @@ class Walk:
         outside = bytearray(text)
         for each in self.expansions(below):
             start = each.start_byte - node.start_byte
-            outside[start : each.end_byte - node.start_byte] = b" " * len(self.text(each))
+            outside[start : each.end_byte - node.start_byte] = b" " * len(
+                self.text(each)
+            )
         if _HIDDEN.search(bytes(outside), 2):
             self.misread()
         return below
@@ -256,7 +267,9 @@ class Walk:
         variable = node.child_by_field_name("variable")
         if variable is not None:
             values = [self.text(each) for each in node.children_by_field_name("value")]
-            numbers = all(re.fullmatch(rb"[0-9]+|\{[0-9]+\.\.[0-9]+\}", v) for v in values)
+            numbers = all(
+                re.fullmatch(rb"[0-9]+|\{[0-9]+\.\.[0-9]+\}", v) for v in values
+            )
             self.reading.assign(
                 self.text(variable).decode(errors="replace"),
                 "0" if values and numbers else None,
@@ -274,10 +287,23 @@ class Walk:
         return []
 
     def _compound(self, node: Node) -> list[Node]:
-        text = self.text(node)
-        if text.startswith(b"{") and text[1:2] not in (b" ", b"\t", b"\n"):
+        start = node.start_byte
+        if self.source.startswith(b"{", start) and not self._blank_at(start + 1):
             self.misread()
         return self._any(node)
+
+    def _blank_at(self, at: int) -> bool:
+        return self.source[at : at + 1] in (b" ", b"\t", b"\n")
+
+    def _test(self, node: Node) -> list[Node]:
+        below = self._any(node)
+        for bracket, at in (
+            (below[0], below[0].end_byte),
+            (below[-1], below[-1].start_byte - 1),
+        ):
+            if b"(" not in self.text(bracket) and not self._blank_at(at):
+                self.misread()
+        return below
 
     def _heredoc_body(self, node: Node) -> list[Node]:
         return self.expansions([node])
@@ -292,7 +318,9 @@ class Walk:
 
     def _not(self, node: Node) -> None:
         start = node.start_byte
-        if node.type == "negated_command" and self.source[start + 1 : start + 2] not in (
+        if node.type == "negated_command" and self.source[
+            start + 1 : start + 2
+        ] not in (
             b" ",
             b"\t",
             b"(",

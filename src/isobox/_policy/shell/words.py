@@ -9,7 +9,6 @@ from typing import Final
 
 _BETWEEN: Final = frozenset(b" \t\n|&;()<>")
 _EXPANDS: Final = re.compile(rb"\$[A-Za-z0-9_@*#?$!({\[-]")
-_BRACES: Final = re.compile(rb"\{[^}]*(,|\.\.).*\}", re.DOTALL)
 _ESCAPE: Final = re.compile(
     rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})"
     rb"|U([0-9a-fA-F]{1,8})|(.))",
@@ -94,6 +93,10 @@ class _Reader:
         self._text = bytearray()
         self._head: bytes | None = None
         self._certain = True
+        # The last of what would make a pattern or a list of an opening one.
+        self._bracket = source.rfind(b"]")
+        brace = max(0, source.rfind(b"}"))
+        self._comma = max(source.rfind(b",", 0, brace), source.rfind(b"..", 0, brace))
 
     def word(self) -> Word:
         while self._at < len(self._source):
@@ -137,9 +140,9 @@ class _Reader:
         if byte in b"*?":
             return True
         if byte == ord("["):
-            return b"]" in source[at:]
+            return at < self._bracket
         if byte == ord("{"):
-            return _BRACES.match(source, at) is not None
+            return at < self._comma
         return byte == ord("~") and (at == 0 or source[at - 1] in b"=:")
 
     def _depends(self) -> None:
@@ -171,7 +174,9 @@ class _Reader:
             byte = source[self._at]
             if self._at in self._holes:
                 self._skip_hole()
-            elif byte == ord("\\") and source[self._at + 1 : self._at + 2] in _ESCAPABLE:
+            elif (
+                byte == ord("\\") and source[self._at + 1 : self._at + 2] in _ESCAPABLE
+            ):
                 self._backslash()
             else:
                 self._certain &= byte != ord("`")

@@ -73,9 +73,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "ionice": Wrapper(Options.of("cn --class --classdata", "t --ignore")),
     "linux32": _NONE,
     "linux64": _NONE,
-    "ltrace": Wrapper(
-        Options.of("oeaAnpsuDlxFw", "bcCfiLrStT"), writes=frozenset("o")
-    ),
+    "ltrace": Wrapper(Options.of("oeaAnpsuDlxFw", "bcCfiLrStT"), writes=frozenset("o")),
     "nice": _NICE,
     "nohup": _NONE,
     "nsenter": Wrapper(

@@ -1,0 +1,155 @@
+"""Which questions are the same one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.meta.test_ops import example
+
+from isobox import Policy, Rule, abc
+from isobox._approval.key import key_of
+from isobox._core.ops import Replacement
+from isobox._core.patch import FileChange
+
+ROOT = "/workspace"
+ASK = Policy.allow_all().with_rules(
+    [
+        Rule(verdict="ask", name="push", programs=("git",), arguments=("push",)),
+        Rule(verdict="ask", name="rm", programs=("rm",)),
+        Rule(verdict="ask", name="secrets", paths=("secret*",)),
+    ]
+)
+ALL = Policy.allow_all().with_rules([Rule(verdict="ask", name="all")])
+
+
+def keys(op, policy=ASK):
+    return {
+        key_of(op, part, decision.rule)
+        for part, decision in policy.explain(op, ROOT)
+        if decision.verdict == "ask"
+    }
+
+
+async def unreached(_):
+    raise AssertionError("nothing is reached here")
+
+
+def connect(**changes):
+    known = {"host": "a.test", "port": 443, "via": "direct", "reach": unreached}
+    return abc.Connect(**{**known, **changes})
+
+
+def run(script, **changes):
+    return abc.Spawn(script=script, **{"cwd": ROOT, **changes})
+
+
+def turn(script, session="default"):
+    return abc.Script(process=None, session_id=session, script=script)
+
+
+def change(kind, path="/workspace/secret", target=None):
+    return abc.Patch(changes=(FileChange(path=path, kind=kind, target=target),))
+
+
+SECRET = "/workspace/secret"
+SAME = [
+    (run("git push origin main"), run("ls; git push origin 'main'")),
+    (run("git push a b"), abc.Spawn(argv=("git", "push", "a", "b"), cwd=ROOT)),
+    (run("git push", timeout=5, capture=10), run("git push", stdin=True)),
+    (turn("git push"), turn("git push 2>&1 | tail -1")),
+    (abc.Write(path=SECRET, body=b"a"),
+     abc.Write(path=SECRET, body=b"b", mode=0o600)),
+    (abc.Edit(path=SECRET, replacements=(Replacement(b"a", b"b"),)),
+     abc.Edit(path=SECRET, replacements=(Replacement(b"c", b"d"),))),
+    (abc.Read(path=SECRET), abc.Read(path=SECRET, offset=7)),
+    (change("update"), change("add")),
+    (run("echo x > secret"), run("ls; echo y >> secret")),
+]  # fmt: skip
+OTHER = [
+    (run("git push origin main"), run("git push origin other")),
+    (run("git push origin main"), run("git push --force origin main")),
+    (run("git push origin $X"), run("ls; git push origin $X")),
+    (run("git push"), run("GIT_SSH_COMMAND=evil git push")),
+    (run("git push"), run("env GIT_DIR=/x git push")),
+    (run("git push"), run("sudo git push")),
+    (run("git push"), run("./git push")),
+    (run("git push"), run("git push", cwd="/workspace/other")),
+    (run("git push"), run("git push", env={"GIT_DIR": "/x"})),
+    (run("git push", env={"A": "1"}), run("git push", env={"A": "2"})),
+    (run("git push"), run("git push", user="root")),
+    (run("git push"), turn("git push")),
+    (turn("git push"), turn("git push", "other")),
+    (run("git push"), run("git push; rm x")),
+    (abc.Write(path=SECRET, body=b"a"), abc.Write(path=SECRET + "s", body=b"a")),
+    (abc.Write(path=SECRET, body=b"a"), abc.Remove(path=SECRET)),
+    (abc.Remove(path=SECRET), abc.Remove(path=SECRET, recursive=True)),
+    (change("update"), change("delete")),
+    (change("update"), change("update", target="/workspace/elsewhere")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_what_is_the_same_question(one, other):
+    assert keys(one)
+    assert keys(one) == keys(other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_what_is_another_question(one, other):
+    assert keys(one)
+    assert keys(other)
+    assert keys(one) != keys(other)
+
+
+def test_each_part_of_a_script_is_a_question():
+    assert len(keys(run("git push; rm x; rm y; ls"))) == 3
+    assert keys(run("git push")) < keys(run("git push; rm x"))
+
+
+def test_another_rule_is_another_question():
+    op = abc.Write(path=SECRET, body=b"")
+    assert keys(op).isdisjoint(keys(op, ALL))
+
+
+def test_what_is_not_understood_is_the_same_only_as_a_whole():
+    one = run('git push origin "$(cat x)"')
+    assert keys(one) == keys(run('git push origin "$(cat x)"'))
+    assert keys(one).isdisjoint(keys(run('git push origin "$(cat y)"')))
+    assert keys(run("$X a")) != keys(run("$X b"))
+
+
+def test_a_connection_is_known_by_host_port_and_method():
+    def key(**changes):
+        (found,) = keys(connect(**changes), ALL)
+        return found
+
+    get = {"via": "http", "method": "GET", "target": "/a"}
+    assert key() == key(via="connect")
+    assert key(**get) == key(**{**get, "target": "/b"})
+    others = [key(), key(port=80), key(host="b.test"), key(**get)]
+    assert len({*others, key(**{**get, "method": "POST"})}) == 5
+
+
+def test_a_checkpoint_is_known_by_its_stage_and_an_apply_by_its_paths():
+    stages = [abc.Checkpoint(stage=each, text=each * 9) for each in ("plan", "apply")]
+    assert keys(stages[0], ALL) != keys(stages[1], ALL)
+    plans = [abc.Checkpoint(stage="plan", text=each) for each in ("a", "b")]
+    assert keys(plans[0], ALL) == keys(plans[1], ALL)
+    assert keys(abc.Apply(), ALL) != keys(abc.Apply(paths=("a",)), ALL)
+
+
+def test_a_long_command_is_known_by_a_digest():
+    one, other = (run(f"rm {'x' * 9000}{end}") for end in "ab")
+    assert keys(one) != keys(other)
+    assert all(len(word) < 100 for key in keys(one) for word in key)
+
+
+@pytest.mark.parametrize(
+    "op", [example(kind) for kind in abc.OPS], ids=lambda op: op.name
+)
+def test_every_operation_has_a_key_of_words(op):
+    for key in keys(op, ALL):
+        assert key[0] == "all"
+        assert all(isinstance(word, str) for word in key)
+        assert tuple(json.loads(json.dumps(key))) == key

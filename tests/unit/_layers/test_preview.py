@@ -1,0 +1,230 @@
+"""What a person is shown of an operation before it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.meta.test_ops import example
+
+from isobox import abc
+from isobox._core.ops import Replacement
+from isobox._core.patch import parse
+from isobox._core.results import ByteStream, Change, Changes, Entry, Listing
+from isobox._layers import preview as module
+from isobox._layers.preview import preview
+from isobox.errors import PathMissingError, SandboxLostError
+
+pytestmark = pytest.mark.anyio
+
+
+class Content(ByteStream):
+    def __init__(self, data):
+        super().__init__()
+        self.data = data
+
+    async def receive(self):
+        data, self.data = self.data[:1000], self.data[1000:]
+        return data
+
+    async def aclose(self):
+        self.data = b""
+
+
+def content(data):
+    async def inner(op):
+        assert isinstance(op, abc.Read)
+        assert op.length == 65_536
+        return Content(data[: op.length])
+
+    return inner
+
+
+async def nothing(op):
+    raise AssertionError(f"{op.name} is not needed")
+
+
+def failing(error):
+    async def inner(_):
+        raise error
+
+    return inner
+
+
+async def of_write(old, new):
+    return await preview(abc.Write(path="/w/a", body=new), content(old))
+
+
+async def test_a_write_is_shown_as_what_changes():
+    old = b"".join(b"line %d\n" % n for n in range(100))
+    new = old.replace(b"line 50\n", b"other\n")
+    assert await of_write(old, new) == (
+        "--- /w/a\n+++ /w/a\n@@\n line 48\n line 49\n-line 50\n+other\n"
+        " line 51\n line 52"
+    )
+
+
+async def test_a_new_file_is_shown_whole():
+    op = abc.Write(path="/w/a", body=b"one\ntwo\n")
+    shown = await preview(op, failing(PathMissingError("gone")))
+    assert shown == "--- /w/a\n+++ /w/a\n@@\n+one\n+two"
+
+
+async def test_lines_that_look_like_headers_are_shown():
+    assert "---- x\n+++ y" in await of_write(b"--- x\n", b"++ y\n")
+
+
+async def test_line_ends_alone():
+    shown = await of_write(b"a\r\nb\r\n", b"a\nb\n")
+    assert "[line ends alone differ" in shown
+
+
+async def test_a_write_in_pieces_is_named():
+    async def pieces():
+        yield b"x"
+
+    op = abc.Write(path="/w/a", body=pieces())
+    assert await preview(op, nothing) == "/w/a: content that arrives piece by piece"
+
+
+async def test_what_the_sandbox_cannot_show_keeps_nobody_from_asking():
+    op = abc.Write(path="/w/a", body=b"new\n")
+    assert "+new" in await preview(op, failing(SandboxLostError("gone")))
+    assert await preview(abc.Apply(), failing(SandboxLostError("gone"))) == ""
+
+
+async def test_what_the_sandbox_does_not_show_in_time_is_left_out(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+
+    async def never(_):
+        await asyncio.sleep(60)
+
+    began = time.monotonic()
+    shown = await preview(abc.Write(path="/w/a", body=b"new\n"), never)
+    assert "+new" in shown
+    assert await preview(abc.Apply(), never) == ""
+    assert time.monotonic() - began < 5
+
+
+async def test_an_edit_and_a_patch():
+    pieces = (Replacement(b"a\nb\n", b"a\nc\n"), Replacement(b"x", b"y"))
+    assert await preview(abc.Edit(path="/w/a", replacements=pieces), nothing) == (
+        "--- /w/a\n+++ /w/a\n@@\n a\n-b\n+c\n--- /w/a\n+++ /w/a\n@@\n-x\n+y"
+    )
+    text = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n keep\n-old\n+new\n"
+    op = abc.Patch(changes=parse(text))
+    assert await preview(op, nothing) == "update f\n@@\n keep\n-old\n+new"
+
+
+async def test_commands_are_shown_as_they_are_written():
+    script = "for x in *; do\n\techo $x\ndone"
+    assert await preview(abc.Spawn(script=script, cwd="/w"), nothing) == script
+    turn = abc.Script(process=None, session_id="a", script=script)
+    assert await preview(turn, nothing) == script
+    op = abc.Spawn(argv=("rm", "-r f", "a;b"), cwd="/w")
+    assert await preview(op, nothing) == "rm '-r f' 'a;b'"
+
+
+async def test_the_shell_of_a_session_is_named():
+    op = abc.Spawn(argv=("bash", "-c", "eval"), cwd="/w", report=True, label="shell a")
+    shown = await preview(op, nothing)
+    assert shown == "shell a; each script that it is given is looked at"
+
+
+async def test_what_is_removed_is_counted():
+    assert await preview(abc.Remove(path="/w/a"), nothing) == "/w/a"
+
+    async def inner(op):
+        assert (op.path, op.follow) == ("/w/a", False)
+        entry = Entry("/w/a/b", "file", 1, 0o644, 0)
+        return Listing((entry,) * 3, truncated=True)
+
+    op = abc.Remove(path="/w/a", recursive=True)
+    assert await preview(op, inner) == "/w/a and what is below it: 3 or more names"
+
+
+async def test_an_apply_shows_what_would_come():
+    async def inner(op):
+        assert isinstance(op, abc.Diff)
+        return Changes(
+            (
+                Change("a", "modified", "file", text="-x\n+y\n"),
+                Change("bin", "added", "symlink", refused="it leaves the tree"),
+                Change("sub/b", "removed", "file"),
+            )
+        )
+
+    assert await preview(abc.Apply(), inner) == (
+        "modified file a\n-x\n+y\n"
+        "added symlink bin (refused: it leaves the tree)\n"
+        "removed file sub/b"
+    )
+    chosen = await preview(abc.Apply(paths=("sub/",)), inner)
+    assert chosen == "removed file sub/b"
+
+
+async def test_a_checkpoint_shows_its_text():
+    op = abc.Checkpoint(stage="plan", text="1. read\n2. write")
+    assert await preview(op, nothing) == "1. read\n2. write"
+
+
+# -- hostile ------------------------------------------------------------------------
+
+
+async def test_nothing_steers_a_terminal():
+    text = "a\x1b]0;evil\x07b\x9b2Jc\u202ed\re\x00\u200bf\x7f\udcff"
+    shown = await preview(abc.Checkpoint(stage="plan", text=text), nothing)
+    assert shown == (
+        "a\\x1b]0;evil\\x07b\\x9b2Jc\\x202ed\\x0de\\x00\\x200bf\\x7f\\xdcff"
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(old=st.binary(max_size=200), new=st.binary(max_size=200))
+async def test_whatever_a_file_holds(old, new):
+    shown = await of_write(old, new)
+    assert all(each in "\n\t" or each.isprintable() for each in shown)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"a\n" * 40_000, b"b\n" * 40_000),
+        (b"".join(b"%x\n" % (n * 7 % 4096) for n in range(16_000)),
+         b"".join(b"%x\n" % (n * 11 % 4096) for n in range(16_000))),
+        (b"a\nb\n" * 20_000, b"b\na\n" * 20_000),
+        (b"\n" * 65_536, b"x" * 10_000_000),
+        (b"a\n" * 200 + b"b\n" * 190, b"b\n" * 200 + b"a\n" * 190),
+    ],
+    ids=range(5),
+)  # fmt: skip
+async def test_large_content_is_bounded_in_size_and_time(old, new):
+    began = time.process_time()
+    shown = await of_write(old, new)
+    assert time.process_time() - began < 2
+    assert len(shown) < 17_000
+
+
+async def test_so_much_is_shown():
+    op = abc.Spawn(script="x" * 20_000, cwd="/w")
+    shown = await preview(op, nothing)
+    assert shown == "x" * 16_384 + "\n[... there is more]"
+    assert (
+        len(await preview(abc.Spawn(script="\x1b" * 90_000, cwd="/"), nothing)) < 70_000
+    )
+    many = abc.Edit(
+        path="/w/a", replacements=(Replacement(b"a" * 999, b"b" * 999),) * 100_000
+    )
+    began = time.process_time()
+    assert (await preview(many, nothing)).endswith("[... there is more]")
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "op", [example(kind) for kind in abc.OPS], ids=lambda op: op.name
+)
+async def test_every_operation_has_a_preview(op):
+    assert isinstance(await preview(op, failing(SandboxLostError("gone"))), str)
