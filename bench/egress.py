@@ -17,13 +17,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import intercepting
 import origin
-from measure import MB, MiB, duration, interleaved, resident
+from measure import MB, duration, interleaved, resident
 from origin import LARGE, LENGTH, OPEN, SECRET, SMALL, VALUE
 from rivals import plain
 from table import Line, markdown
@@ -141,7 +141,9 @@ KINDS = {
         _rate,
         target=REQUESTS,
     ),
-    "many-new": Kind("32 new connections at a time", ("-c", "32", "-n", "1500"), SMALL, _rate),
+    "many-new": Kind(
+        "32 new connections at a time", ("-c", "32", "-n", "1500"), SMALL, _rate
+    ),
 }
 
 
@@ -223,7 +225,9 @@ class Bench:
         grown = []
         for way in self.ways():
             before = resident()
-            async with await self._ws.start([f"./{self._load.name}", *words, *way.to, SMALL]) as process:
+            async with await self._ws.start(
+                [f"./{self._load.name}", *words, *way.to, SMALL]
+            ) as process:
                 async for _ in process:
                     grown.append(resident() - before)
                     break
@@ -251,7 +255,9 @@ def _line(kind: Kind, way: Way, found: dict[str, float]) -> Line:
     ours, direct = found[way.title], found[way.direct]
     theirs = None if way.rival is None else found[way.rival]
     others = f"direct: {_said(kind, direct)}"
-    ratio = f"+ {duration(ours - direct)}" if kind.time else f"{ours / direct:.2f} x direct"
+    ratio = (
+        f"+ {duration(ours - direct)}" if kind.time else f"{ours / direct:.2f} x direct"
+    )
     target, met = _target(kind, ours, direct)
     if theirs is not None:
         others += f"; mitmproxy: {_said(kind, theirs)}"
@@ -295,7 +301,10 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
             per_second=1_000_000,
         )
         secret = Secret(
-            "KEY", source=lambda: VALUE[7:], hosts=[SECRET], header="Authorization: Bearer {}"
+            "KEY",
+            source=lambda: VALUE[7:],
+            hosts=[SECRET],
+            header="Authorization: Bearer {}",
         )
         with intercepting.proxied(lab, authority) as theirs:
             async with BubblewrapWorkspace(

@@ -372,7 +372,7 @@ class HttpSession:
             Whether all of the body was taken, and whether something else than
             HTTP follows.
         """
-        whole = False
+        whole = switched = False
 
         async def attend() -> None:
             nonlocal whole
@@ -393,6 +393,7 @@ class HttpSession:
         # Most answers come at once, and starting to watch takes longer than they.
         with anyio.move_on_after(_AT_ONCE):
             return await self._receive(place)
+        data = b""
         with collapsed():
             async with anyio.create_task_group() as group:
                 group.start_soon(self._watch)

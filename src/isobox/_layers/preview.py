@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import shlex
@@ -93,7 +94,18 @@ def _command(op: Spawn | Script) -> str:
         return f"{op.label}; each script that it is given is looked at"
     if op.script is None:
         return shlex.join(op.argv)
-    return op.script
+    return _evaluated(op.script)
+
+
+def _evaluated(script: str) -> str:
+    """Return what a script hands to `eval`, if it does nothing but that."""
+    for end in ("", " 2>&1"):
+        inner = script.removeprefix("eval ").removesuffix(end)
+        with contextlib.suppress(ValueError):
+            words = shlex.split(inner)
+            if len(words) == 1 and script == f"eval {shlex.quote(words[0])}{end}":
+                return words[0]
+    return script
 
 
 async def _content(path: str, inner: Perform) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 #: Bytes of the longest code, and nodes of the largest tree, that are read.
 LONGEST: Final = 64 * 1024
@@ -141,8 +143,19 @@ def _names(node: ast.AST, found: _Found) -> None:
 
 
 _HIDDEN: Final = frozenset(
-    "__builtins__ __class__ __code__ __dict__ __getattribute__ __globals__"
-    " __import__ __mro__ __subclasses__ __bases__ __loader__".split()
+    [
+        "__builtins__",
+        "__class__",
+        "__code__",
+        "__dict__",
+        "__getattribute__",
+        "__globals__",
+        "__import__",
+        "__mro__",
+        "__subclasses__",
+        "__bases__",
+        "__loader__",
+    ]
 )
 
 
@@ -198,7 +211,7 @@ def _literal(node: ast.expr) -> str | None:
 def _bandit() -> Callable[[bytes], list[str]] | None:
     """Bandit's tests on code, or None where it is not installed."""
     try:
-        from bandit.core import (  # noqa: PLC0415 - an extra, and heavy
+        from bandit.core import (  # type: ignore[import-untyped, unused-ignore]  # noqa: PLC0415
             config,
             meta_ast,
             metrics,

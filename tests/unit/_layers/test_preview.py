@@ -128,6 +128,25 @@ async def test_commands_are_shown_as_they_are_written():
     assert await preview(op, nothing) == "rm '-r f' 'a;b'"
 
 
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("eval 'rm -r \"x\"' 2>&1", 'rm -r "x"'),
+        ("eval 'it'\"'\"'s'", "it's"),
+        ("eval ls 2>&1", "ls"),
+        ("eval 'a\nb' 2>&1", "a\nb"),
+        ("eval 'a' 'b'", "eval 'a' 'b'"),
+        ('eval "$X" 2>&1', 'eval "$X" 2>&1'),
+        ("eval 'a'; rm x 2>&1", "eval 'a'; rm x 2>&1"),
+        ("eval 'a", "eval 'a"),
+        ("eval ls\\n", "eval ls\\n"),
+    ],
+)
+async def test_what_is_evaluated_is_shown_plain(script, shown):
+    turn = abc.Script(process=None, session_id="a", script=script)
+    assert await preview(turn, nothing) == shown
+
+
 async def test_the_shell_of_a_session_is_named():
     op = abc.Spawn(argv=("bash", "-c", "eval"), cwd="/w", report=True, label="shell a")
     shown = await preview(op, nothing)

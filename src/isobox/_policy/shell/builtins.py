@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell.interpreters import is_stream
@@ -12,17 +11,39 @@ from isobox._policy.shell.variables import names_in
 from isobox._policy.shell.wrappers import hand_on, join
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from isobox._policy.shell.reading import Call, Reading
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _HARMLESS_SET: Final = re.compile(r"[-+][euxCfhmvET]*o?")
 _HARMLESS_OPTIONS: Final = frozenset(
-    "errexit nounset pipefail xtrace verbose noclobber errtrace functrace monitor"
-    " noglob notify".split()
+    [
+        "errexit",
+        "nounset",
+        "pipefail",
+        "xtrace",
+        "verbose",
+        "noclobber",
+        "errtrace",
+        "functrace",
+        "monitor",
+        "noglob",
+        "notify",
+    ]
 )
 _HARMLESS_SHOPT: Final = frozenset(
-    "nullglob globstar dotglob failglob nocaseglob nocasematch lastpipe"
-    " inherit_errexit checkwinsize".split()
+    [
+        "nullglob",
+        "globstar",
+        "dotglob",
+        "failglob",
+        "nocaseglob",
+        "nocasematch",
+        "lastpipe",
+        "inherit_errexit",
+        "checkwinsize",
+    ]
 )
 
 

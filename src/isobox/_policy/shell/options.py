@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from isobox._policy.shell.words import Word
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from isobox._policy.shell.words import Word
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell.options import Options, split, values
+from isobox._policy.shell.words import Word
 from isobox._policy.shell.wrappers import hand_on, join
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from isobox._policy.shell.reading import Call, Reading
-    from isobox._policy.shell.words import Word
 
 #: Options whose value is a command.
 _RUNS: Final[dict[str, frozenset[str]]] = {
@@ -40,9 +41,44 @@ _RUNS: Final[dict[str, frozenset[str]]] = {
 }
 #: Programs that run what their arguments, their files or a person tell them.
 _OPAQUE: Final = frozenset(
-    "at batch crontab dc ed emacs emacsclient ex gdb gview irb lldb m4 nvim parallel"
-    " pdb rvim screen systemd-run tmux vi view vim vimdiff xterm entr socat"
-    " hyperfine ipython ipython3 psql mysql sqlite3 telnet ftp busctl".split()
+    [
+        "at",
+        "batch",
+        "crontab",
+        "dc",
+        "ed",
+        "emacs",
+        "emacsclient",
+        "ex",
+        "gdb",
+        "gview",
+        "irb",
+        "lldb",
+        "m4",
+        "nvim",
+        "parallel",
+        "pdb",
+        "rvim",
+        "screen",
+        "systemd-run",
+        "tmux",
+        "vi",
+        "view",
+        "vim",
+        "vimdiff",
+        "xterm",
+        "entr",
+        "socat",
+        "hyperfine",
+        "ipython",
+        "ipython3",
+        "psql",
+        "mysql",
+        "sqlite3",
+        "telnet",
+        "ftp",
+        "busctl",
+    ]
 )
 _OPAQUE_OPTIONS: Final[dict[str, re.Pattern[str]]] = {
     "apt": re.compile(r"-o.*|--option.*|-c.*|--config.*"),

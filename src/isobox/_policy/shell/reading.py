@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,8 @@ from isobox._policy.shell.variables import Variables, steers
 from isobox._policy.shell.words import Word, literal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from isobox._policy.python_code import PythonFacts
 
 #: Nodes of all parse trees of one script.
@@ -172,8 +173,8 @@ class Reading:
             if why := texts.unreadable(text):
                 self.doubt(why)
                 continue
-            for why in texts.misleading(text):
-                self.doubt(why)
+            for each in texts.misleading(text):
+                self.doubt(each)
             Walk(text.encode(), through, self).run()
         for name in sorted(self.variables.calculated()):
             self.doubt(f"calculates with {name}, which may hold a command")

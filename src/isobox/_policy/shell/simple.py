@@ -20,7 +20,11 @@ _DESCRIPTOR: Final = re.compile(r"-|[0-9]+-?")
 _REREAD: Final = re.compile(r"^-|[$`*?~{\[\\]")
 _NUMBER: Final = re.compile(rb"[0-9]+|\{\w+\}")
 _DELIMITER: Final = re.compile(rb"(\w[\w.-]*)|'([^'\\\n]+)'|\"([^\"$`\\\n]+)\"|\\(\w+)")
-_ASSIGNS: Final = re.compile(rb"[A-Za-z_]\w*(?:\[.*\])?\+?=", re.DOTALL)
+_ASSIGNS: Final = re.compile(rb"[A-Za-z_]\w*(?:\[|\+?=)")
+#: After these, a shell still looks for assignments, and for words of its own.
+_PREFIXES: Final = frozenset({b"time", b"coproc"})
+_DECLARES: Final = frozenset({b"declare", b"export", b"local", b"readonly", b"typeset"})
+_SUBSCRIPT: Final = re.compile(rb"[A-Za-z_]\w*\[")
 _EXPANDS: Final = re.compile(rb"(?<!\\)(?:\\\\)*(?:`|\$[A-Za-z0-9_@*#?$!({\[-])")
 
 
@@ -83,10 +87,8 @@ class Simple:
     def _gap(self, node: Node) -> None:
         if self._end is None:
             return
-        if not spaced(self._source, self._end, node.start_byte):
-            self._walk.misread()
-        elif self._open is not None and joined(
-            self._source, self._end, node.start_byte
+        if not spaced(self._source, self._end, node.start_byte) or (
+            self._open is not None and joined(self._source, self._end, node.start_byte)
         ):
             self._walk.misread()
 
@@ -209,18 +211,20 @@ class Simple:
 
     def _ends_at_first(self, name: bytes, tabs: bytes, start: Node, end: Node) -> None:
         """The here-document ends at the first line that is its delimiter."""
-        line = self._source.find(b"\n", start.end_byte)
-        while 0 <= line < end.end_byte:
-            following = self._source.find(b"\n", line + 1)
+        at = self._source.find(b"\n", start.end_byte) + 1
+        while 0 < at <= end.start_byte:
+            following = self._source.find(b"\n", at)
             stop = following if following >= 0 else len(self._source)
-            if self._source[line + 1 : stop].lstrip(tabs or b"\0") == name:
-                break
-            line = following
-        else:
-            self._walk.misread()
-            return
-        if not line < end.start_byte <= stop or self._walk.text(end).strip() != name:
-            self._walk.misread()
+            line = self._source[at:stop]
+            if (line.lstrip(tabs) if tabs else line) == name:
+                if (
+                    not at <= end.start_byte <= stop
+                    or self._walk.text(end).strip() != name
+                ):
+                    break
+                return
+            at = following + 1
+        self._walk.misread()
 
     def _body_holes(self, body: Node) -> list[Node]:
         holes = self._walk.expansions([body])
@@ -251,12 +255,19 @@ class Simple:
         return self._following
 
     def _first(self, words: list[Word]) -> None:
-        start, _, nodes = self._words[0]
-        written = self._source[start : nodes[-1].end_byte].replace(b"\\\n", b"")
+        written = self._written(0)
+        if written in _PREFIXES | _DECLARES:
+            for at in range(1, len(words)):
+                if _SUBSCRIPT.match(self._written(at)):
+                    self._walk.misread()
         if _ASSIGNS.match(written) or written.decode(errors="replace") in RESERVED:
             self._walk.misread()
         if written == b"coproc" and _groups(words):
             self._walk.misread()
+
+    def _written(self, at: int) -> bytes:
+        start, _, nodes = self._words[at]
+        return self._source[start : nodes[-1].end_byte].replace(b"\\\n", b"")
 
     def _read(self, start: int, nodes: list[Node]) -> Word:
         word, holes = self._walk.word(start, nodes[-1].end_byte, nodes)

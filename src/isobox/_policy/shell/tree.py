@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tree_sitter import Language, Node, Tree
 
 #: Seconds that parsing a script and those in it may take. The grammar takes quadratic time and worse
@@ -26,7 +27,7 @@ _JOINED: Final = re.compile(rb"(?:\\\n)*")
 
 @cache
 def _language() -> Language:
-    import tree_sitter  # noqa: PLC0415 - heavy, and only a policy on commands needs it
+    import tree_sitter  # noqa: PLC0415 - heavy, and seldom needed
     import tree_sitter_bash  # noqa: PLC0415
 
     return tree_sitter.Language(tree_sitter_bash.language())

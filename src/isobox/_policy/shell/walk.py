@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell import words
@@ -19,6 +19,8 @@ from isobox._policy.shell.tree import blank, children, parse
 from isobox._policy.shell.variables import names_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tree_sitter import Node
 
     from isobox._policy.shell.reading import Reading
@@ -159,16 +161,27 @@ class Walk:
                 self.misread()
         elif node.type not in _LOOSE:
             self._no_gaps(below)
+            self._whole(node, below)
         return below
 
+    def _whole(self, node: Node, below: list[Node]) -> None:
+        """A node is all of what is in it."""
+        start, end = node.start_byte, node.end_byte
+        if below and not (
+            blank(self.source, start, below[0].start_byte)
+            and blank(self.source, below[-1].end_byte, end)
+        ):
+            self.misread()
+
     def _no_gaps(self, nodes: list[Node]) -> None:
-        for before, after in zip(nodes, nodes[1:], strict=False):
+        for before, after in pairwise(nodes):
             if not blank(self.source, before.end_byte, after.start_byte):
                 self.misread()
 
     def _simple(self, node: Node) -> list[Node]:
         simple = Simple(self)
         simple.add_all(node)
+        self._whole(node, node.children)
         return simple.finish()
 
     def _redirected(self, node: Node) -> list[Node]:

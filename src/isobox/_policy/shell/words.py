@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _BETWEEN: Final = frozenset(b" \t\n|&;()<>")
 _EXPANDS: Final = re.compile(rb"\$[A-Za-z0-9_@*#?$!({\[-]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,8 @@ from isobox._policy.shell.options import Option, Options, split
 from isobox._policy.shell.words import Word, literal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from isobox._policy.shell.reading import Call, Reading
 
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
