@@ -10,8 +10,10 @@ OpenSSL's headers (apt-get install nginx-light gcc libssl-dev).
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -69,12 +71,11 @@ DIRECT = {
 }
 
 
-def ways(port: int) -> list[Way]:
-    """Return isobox's ways, with the port of its proxy inside."""
-    proxy = ("-p", f"127.0.0.1:{port}")
+def ways(proxy: str) -> list[Way]:
+    """Return isobox's ways to the server."""
     return [
         Way("HTTP, caught", HTTP, "HTTP", "mitmproxy HTTP"),
-        Way("HTTP, by the proxy", (*proxy, *HTTP), "HTTP", "mitmproxy HTTP"),
+        Way("HTTP, by the proxy", ("-p", proxy, *HTTP), "HTTP", "mitmproxy HTTP"),
         Way("HTTPS, passed through", HTTPS, "HTTPS", None, "bench"),
         Way(
             "HTTPS, read, key attached",
@@ -153,14 +154,20 @@ class Bench:
     Args:
         load: The client.
         ws: A workspace that has it.
+        proxy: The filter's own proxy inside, HOST:PORT.
         trust: By side, the certificates that the client there trusts.
     """
 
     def __init__(
-        self, load: Path, ws: BubblewrapWorkspace, trust: dict[str, Path]
+        self,
+        load: Path,
+        ws: BubblewrapWorkspace,
+        proxy: str,
+        trust: dict[str, Path],
     ) -> None:
         self._load = load
         self._ws = ws
+        self.ways = ways(proxy)
         self._trust = trust
 
     async def outside(self, side: str, words: Sequence[str]) -> Report:
@@ -182,7 +189,7 @@ class Bench:
         found: dict[str, Callable[[], Awaitable[float]]] = {}
         for name, to in DIRECT.items():
             found[name] = self._measured(kind, to, lambda w: self.outside("none", w))
-        for way in self.ways():
+        for way in self.ways:
             found[way.title] = self._measured(
                 kind, way.to, lambda w, way=way: self.inside(way, w)
             )
@@ -191,10 +198,6 @@ class Bench:
                 kind, (*proxy, *to), lambda w: self.outside("mitmproxy", w)
             )
         return found
-
-    def ways(self) -> list[Way]:
-        """Return isobox's ways to the server."""
-        return ways(self._ws._gate._capture.proxy_port)  # type: ignore[union-attr]
 
     def _measured(
         self,
@@ -217,25 +220,26 @@ class Bench:
             said = ", ".join(_said(kind, value) for value in sorted(values))
             print(f"  {name}: {said}", file=sys.stderr)
         found = {name: statistics.median(values) for name, values in samples.items()}
-        return [_line(kind, way, found) for way in self.ways()]
+        return [_line(kind, way, found) for way in self.ways]
 
-    async def weigh(self, connections: int) -> Line:
-        """Return what the filter's memory grows by with open connections."""
-        words = ["-k", "-c", str(connections), "-n", str(connections), "-w", "3"]
-        grown = []
-        for way in self.ways():
-            before = resident()
-            async with await self._ws.start(
-                [f"./{self._load.name}", *words, *way.to, SMALL]
-            ) as process:
-                async for _ in process:
-                    grown.append(resident() - before)
-                    break
-        said = "; ".join(
-            f"{way.title}: {bytes_ / connections / 1024:.0f} KiB each"
-            for way, bytes_ in zip(self.ways(), grown, strict=True)
-        )
-        return Line(f"memory with {connections} connections", said, "", "", "", None)
+    async def weigh(self, connections: int) -> list[Line]:
+        """Return what the filter's memory grows by with open connections.
+
+        All stay open until the last are: memory that some leave would serve others.
+        """
+        words = ["-k", "-c", str(connections), "-n", str(connections), "-w", "60"]
+        lines: list[Line] = []
+        async with contextlib.AsyncExitStack() as held:
+            for way in (self.ways[0], self.ways[-1]):
+                gc.collect()
+                before = resident()
+                client = [f"./{self._load.name}", *words, *way.to, SMALL]
+                process = await held.enter_async_context(await self._ws.start(client))
+                await anext(aiter(process))
+                grown = (resident() - before) / connections
+                work = f"memory of an open connection, of {connections}: {way.title}"
+                lines.append(Line(work, f"{grown / 1024:.0f} KiB", "", "", "", None))
+        return lines
 
 
 def _report(output: bytes) -> Report:
@@ -310,12 +314,17 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
             async with BubblewrapWorkspace(
                 work, network=network, secrets=[secret]
             ) as ws:
-                yield Bench(load, ws, {"none": authority, "mitmproxy": theirs})
+                told = await ws.run(["printenv", "HTTP_PROXY"], check=True)
+                proxy = told.stdout.strip().removeprefix("http://")
+                trust = {"none": authority, "mitmproxy": theirs}
+                yield Bench(load, ws, proxy, trust)
 
 
 async def main() -> None:
     """Measure and print the table."""
     options = _arguments()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         lines: list[Line] = []
@@ -324,7 +333,7 @@ async def main() -> None:
                 kind = KINDS[name]
                 print(kind.title, file=sys.stderr)
                 lines += await made.compare(kind, options.rounds)
-            lines.append(await made.weigh(500))
+            lines += await made.weigh(500)
         print(markdown(lines))
 
 

@@ -268,11 +268,18 @@ def _is_about(rule: Rule, text: str) -> bool:
     return any(decision.rule == rule.title for _, decision in about)
 
 
+def _network(given: NetworkFile, source: str) -> Network:
+    try:
+        return given.network()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{source}: network: {error}") from None
+
+
 def _policy(given: PolicyFile, rules: tuple[Rule, ...], source: str) -> Policy:
     base = Policy.allow_all() if given.preset is None else PRESETS[given.preset]
     if given.default is not None:
         words = f"{source} says {given.default} where no rule is about it"
         base = replace(base, default=Decision(given.default, "default", words, source))
     if given.network is not None:
-        base = replace(base, network=given.network.network())
+        base = replace(base, network=_network(given.network, source))
     return base.with_rules(rules)

@@ -97,7 +97,7 @@ class Policy:
             root: Absolute path inside of the workspace's directory.
         """
         found = [decision for _, decision in self.explain(op, root)]
-        return max(found, key=lambda decision: _ORDER[decision.verdict])
+        return max(found, key=_strictness)
 
     def explain(self, op: Op[object], root: str = ROOT) -> list[tuple[Part, Decision]]:
         """Return each part of an operation, with what is said of it.
@@ -119,11 +119,16 @@ class Policy:
         return any(rule.looks_inside for rule in self.rules)
 
     def _of(self, op: Op[object], part: Part, root: str) -> Decision:
+        said = self._by_rules(part, root)
+        if not isinstance(op, Connect) or self.network is UNSAID:
+            return said
+        # What the rules say of operations never opens a way that the network has not.
+        return max(said, self.network.decide(op), key=_strictness)
+
+    def _by_rules(self, part: Part, root: str) -> Decision:
         fitting = [rule for rule in self.rules if rule.fits(part, root)]
         if fitting:
             return _said(max(fitting, key=lambda rule: _ORDER[rule.verdict]), part)
-        if isinstance(op, Connect) and self.default.verdict == "allow":
-            return self.default if self.network is UNSAID else self.network.decide(op)
         if part.doubts and self._looks_inside() and self.default.verdict == "allow":
             return Decision("ask", "not understood", "; ".join(part.doubts[:4]))
         return self.default
@@ -138,6 +143,10 @@ def without_runs(policy: Policy) -> Policy:
         reason="the workspace is read-only, and here a command could still write",
     )
     return policy.with_rules([rule])
+
+
+def _strictness(decision: Decision) -> int:
+    return _ORDER[decision.verdict]
 
 
 def _said(rule: Rule, part: Part) -> Decision:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import io
 import warnings
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,11 +59,11 @@ class PythonFacts:
 
 @dataclass(slots=True)
 class _Found:
-    imports: dict[str, None] = field(default_factory=dict)
-    calls: dict[str, None] = field(default_factory=dict)
-    writes: dict[str | None, None] = field(default_factory=dict)
-    doubts: dict[str, None] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
+    imports: dict[str, None] = field(default_factory=dict[str, None])
+    calls: dict[str, None] = field(default_factory=dict[str, None])
+    writes: dict[str | None, None] = field(default_factory=dict[str | None, None])
+    doubts: dict[str, None] = field(default_factory=dict[str, None])
+    names: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def facts(source: str) -> PythonFacts:
@@ -142,20 +143,11 @@ def _names(node: ast.AST, found: _Found) -> None:
                 found.calls[name] = None
 
 
+#: Names that lead from any object to every other.
 _HIDDEN: Final = frozenset(
-    [
-        "__builtins__",
-        "__class__",
-        "__code__",
-        "__dict__",
-        "__getattribute__",
-        "__globals__",
-        "__import__",
-        "__mro__",
-        "__subclasses__",
-        "__bases__",
-        "__loader__",
-    ]
+    {"__bases__", "__builtins__", "__class__", "__code__", "__dict__"}
+    | {"__getattribute__", "__globals__", "__import__", "__loader__", "__mro__"}
+    | {"__subclasses__"}
 )
 
 
@@ -210,24 +202,28 @@ def _literal(node: ast.expr) -> str | None:
 @cache
 def _bandit() -> Callable[[bytes], list[str]] | None:
     """Bandit's tests on code, or None where it is not installed."""
+    # Bandit has no types, and is an extra.
+    core: Any
     try:
-        from bandit.core import (  # type: ignore[import-untyped, unused-ignore]  # noqa: PLC0415
-            config,
-            meta_ast,
-            metrics,
-            node_visitor,
-            test_set,
-        )
+        core = importlib.import_module("bandit.core")
+        for each in ("config", "meta_ast", "metrics", "node_visitor", "test_set"):
+            importlib.import_module(f"bandit.core.{each}")
     except ImportError:
         return None
-    tests = test_set.BanditTestSet(config.BanditConfig())
+    tests = core.test_set.BanditTestSet(core.config.BanditConfig())
 
     def run(code: bytes) -> list[str]:
-        counts = metrics.Metrics()
+        counts = core.metrics.Metrics()
         counts.begin(_FILE)
         # No line is excused: the code could say `# nosec` itself.
-        visitor = node_visitor.BanditNodeVisitor(
-            _FILE, io.BytesIO(code), meta_ast.BanditMetaAst(), tests, False, {}, counts
+        visitor = core.node_visitor.BanditNodeVisitor(
+            _FILE,
+            io.BytesIO(code),
+            core.meta_ast.BanditMetaAst(),
+            tests,
+            False,
+            {},
+            counts,
         )
         visitor.process(code)
         return [

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isobox.cli.audit import app as audit_app
 from isobox.cli.policy import app as policy_app
 from isobox.cli.status import FAILED, Ended, finish
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     help="Run what an agent asks for where it can do no harm.",
 )
 
+app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
 
 _USAGE = 2  # what the option parser exits with

@@ -79,9 +79,10 @@ def test_json_says_the_same():
         ("version = 1\n[[rules]]\nverdict = 'deny'\nprogram = ['x']", "program"),
         ("version = 1\n[[rules]]\nverdict = 'deny'\nprograms = 'x'", "programs"),
         ("version = 1\n[[rules]]\nverdict = 'deny'\nprograms = ['']", "programs"),
-        ("version = 1\n[[rules]]\nverdict = 'deny'\nops = ['dance']", "p.toml:2.*dance"),
-        ("version = 1\n[[rules]]\nverdict = 'deny'\npaths = ['*/*/*/*/*/*/*/*/*']", "wildcards"),
-        ("version = 1\nnetwork.hosts = ['a b']", "a b"),
+        ("version = 1\n[[rules]]\nverdict = 'deny'\nops = ['x']", "p.toml:2.*'x'"),
+        (f"version = 1\n[[rules]]\nverdict = 'deny'\npaths = ['{'*/' * 99}']",
+         "wildcards"),
+        ("version = 1\nnetwork.hosts = ['a b']", "network: .*'a b'"),
         ("version = 1\nnetwork.otherwise = 'allow'", "otherwise"),
         ("version = 1\nnetwork.ask_timeout = inf", "ask_timeout"),
         ("version = 1\nnetwork.ask_timeout = nan", "ask_timeout"),
@@ -98,8 +99,9 @@ def test_what_is_wrong_is_named(text, words):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("programs = ['git']\nexamples.match = ['ls']", "is not about its example 'ls'"),
-        ("programs = ['git']\nexamples.no_match = ['git x']", "is about its example 'git x'"),
+        ("programs = ['git']\nexamples.match = ['ls']", "not about its example 'ls'"),
+        ("programs = ['git']\nexamples.no_match = ['git x']",
+         "is about its example 'git x'"),
         ("paths = ['src/*']\nexamples.match = ['src/a/b']", "is not about"),
     ],
 )  # fmt: skip
@@ -128,7 +130,7 @@ VALUES = st.recursive(
     | st.integers()
     | st.floats()
     | st.text(max_size=8)
-    | st.sampled_from(["allow", "deny", "ask", "git", "*", "a.test", "src/**", "write"]),
+    | st.sampled_from(["allow", "deny", "git", "*", "a.test", "src/**", "write"]),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from([
@@ -143,12 +145,14 @@ VALUES = st.recursive(
 
 
 def is_policy_or_refused(text, source):
+    refusal = ""
     try:
         policy = parse(text, source)
     except InvalidArgumentError as error:
-        assert str(error).startswith(source)
+        refusal = str(error)
     else:
         assert policy.decide(run("git push")).rule
+    assert not refusal or refusal.startswith(source)
 
 
 @settings(max_examples=300, deadline=None)
@@ -157,7 +161,7 @@ def is_policy_or_refused(text, source):
         "verdict", "name", "ops", "tools", "programs", "arguments", "paths", "hosts",
         "larger_than", "reason", "examples",
     ]), VALUES, max_size=5), max_size=2),
-    more=st.dictionaries(st.sampled_from(list(PolicyFile.model_fields)), VALUES, max_size=2),
+    more=st.dictionaries(st.sampled_from([*PolicyFile.model_fields]), VALUES, max_size=2),
 )  # fmt: skip
 def test_whatever_a_file_says_in_json(rules, more):
     data = {"version": 1, "rules": rules, **more}
@@ -176,7 +180,7 @@ def test_whatever_a_file_says(text):
 @given(
     at=st.integers(0, len(GOOD)),
     gone=st.integers(0, 30),
-    text=st.sampled_from(["", "\n", "'", '"', "[", "]]", "=", "\0", "#", "[[rules]]\n", "\u2028"]),
+    text=st.sampled_from(["", "\n", "'", '"', "[", "]]", "=", "\0", "#", "\u2028"]),
 )  # fmt: skip
 def test_whatever_becomes_of_a_good_file(at, gone, text):
     is_policy_or_refused(GOOD[:at] + text + GOOD[at + gone :], "p.toml")
@@ -198,7 +202,7 @@ def test_the_schema_names_every_key():
     assert schema()["additionalProperties"] is False
 
 
-# -- files in layers --------------------------------------------------------------------
+# -- files in layers ----------------------------------------------------------------
 
 
 @pytest.fixture

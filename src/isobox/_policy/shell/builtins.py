@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell.interpreters import is_stream
+from isobox._policy.shell.names import listed
 from isobox._policy.shell.options import values
 from isobox._policy.shell.variables import names_in
 from isobox._policy.shell.wrappers import hand_on, join
@@ -17,33 +18,13 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _HARMLESS_SET: Final = re.compile(r"[-+][euxCfhmvET]*o?")
-_HARMLESS_OPTIONS: Final = frozenset(
-    [
-        "errexit",
-        "nounset",
-        "pipefail",
-        "xtrace",
-        "verbose",
-        "noclobber",
-        "errtrace",
-        "functrace",
-        "monitor",
-        "noglob",
-        "notify",
-    ]
+_HARMLESS_OPTIONS: Final = listed(
+    "errexit nounset pipefail xtrace verbose noclobber errtrace functrace monitor"
+    " noglob notify"
 )
-_HARMLESS_SHOPT: Final = frozenset(
-    [
-        "nullglob",
-        "globstar",
-        "dotglob",
-        "failglob",
-        "nocaseglob",
-        "nocasematch",
-        "lastpipe",
-        "inherit_errexit",
-        "checkwinsize",
-    ]
+_HARMLESS_SHOPT: Final = listed(
+    "nullglob globstar dotglob failglob nocaseglob nocasematch lastpipe"
+    " inherit_errexit checkwinsize"
 )
 
 

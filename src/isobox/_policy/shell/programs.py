@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.shell.names import listed
 from isobox._policy.shell.options import Options, split, values
 from isobox._policy.shell.words import Word
 from isobox._policy.shell.wrappers import hand_on, join
@@ -40,45 +41,10 @@ _RUNS: Final[dict[str, frozenset[str]]] = {
     "zip": frozenset({"--unzip-command", "-TT"}),
 }
 #: Programs that run what their arguments, their files or a person tell them.
-_OPAQUE: Final = frozenset(
-    [
-        "at",
-        "batch",
-        "crontab",
-        "dc",
-        "ed",
-        "emacs",
-        "emacsclient",
-        "ex",
-        "gdb",
-        "gview",
-        "irb",
-        "lldb",
-        "m4",
-        "nvim",
-        "parallel",
-        "pdb",
-        "rvim",
-        "screen",
-        "systemd-run",
-        "tmux",
-        "vi",
-        "view",
-        "vim",
-        "vimdiff",
-        "xterm",
-        "entr",
-        "socat",
-        "hyperfine",
-        "ipython",
-        "ipython3",
-        "psql",
-        "mysql",
-        "sqlite3",
-        "telnet",
-        "ftp",
-        "busctl",
-    ]
+_OPAQUE: Final = listed(
+    "at batch crontab dc ed emacs emacsclient ex gdb gview irb lldb m4 nvim"
+    " parallel pdb rvim screen systemd-run tmux vi view vim vimdiff xterm entr"
+    " socat hyperfine ipython ipython3 psql mysql sqlite3 telnet ftp busctl"
 )
 _OPAQUE_OPTIONS: Final[dict[str, re.Pattern[str]]] = {
     "apt": re.compile(r"-o.*|--option.*|-c.*|--config.*"),

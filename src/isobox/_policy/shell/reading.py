@@ -75,14 +75,16 @@ class Call:
 class Reading:
     """What has been read so far, and what is still to be read."""
 
-    commands: list[Command] = field(default_factory=list)
-    writes: list[str | None] = field(default_factory=list)
-    reads: list[str | None] = field(default_factory=list)
-    python: list[PythonFacts] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list[Command])
+    writes: list[str | None] = field(default_factory=list[str | None])
+    reads: list[str | None] = field(default_factory=list[str | None])
+    python: list[PythonFacts] = field(default_factory=list[python_code.PythonFacts])
     variables: Variables = field(default_factory=Variables)
     patience: float = PATIENCE
-    _doubts: dict[str, None] = field(default_factory=dict)
-    _scripts: deque[tuple[str, tuple[str, ...]]] = field(default_factory=deque)
+    _doubts: dict[str, None] = field(default_factory=dict[str, None])
+    _scripts: deque[tuple[str, tuple[str, ...]]] = field(
+        default_factory=deque[tuple[str, tuple[str, ...]]]
+    )
     _handed: int = 0
     _nodes: int = NODES
 
@@ -150,11 +152,13 @@ class Reading:
             following = unwrap(following, self)
 
     def _check(self, call: Call) -> None:
-        for name, value in call.assignments:
-            self.assign(name, value)
+        for variable, value in call.assignments:
+            self.assign(variable, value)
         if not call.words:
             return
-        path, name = call.words[0].text, call.name
+        self._check_program(call.words[0].text, call.name)
+
+    def _check_program(self, path: str, name: str | None) -> None:
         if name is None:
             self.doubt(f"which program {path} is, only running it tells")
         elif not name.isascii() or not name.isprintable() or not name.strip():
@@ -170,8 +174,9 @@ class Reading:
 
         while self._scripts:
             text, through = self._scripts.popleft()
-            if why := texts.unreadable(text):
-                self.doubt(why)
+            unreadable = texts.unreadable(text)
+            if unreadable is not None:
+                self.doubt(unreadable)
                 continue
             for each in texts.misleading(text):
                 self.doubt(each)
@@ -202,8 +207,9 @@ def facts(script: str) -> Facts:
 def facts_of_argv(argv: Sequence[str]) -> Facts:
     """What a program with its arguments would do; no shell reads them."""
     reading = Reading()
-    if why := next(filter(None, map(texts.unreadable, argv)), None):
-        reading.doubt(why)
+    unreadable = next(filter(None, map(texts.unreadable, argv)), None)
+    if unreadable is not None:
+        reading.doubt(unreadable)
     else:
         reading.invoke(Call(tuple(map(literal, argv))))
     return reading.finish()

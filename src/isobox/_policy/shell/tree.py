@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from tree_sitter import Language, Node, Tree
 
-#: Seconds that parsing a script and those in it may take. The grammar takes quadratic time and worse
-#: on repeated openings: 64 KiB of `(a)` is almost a minute. A script that
-#: people write takes a few milliseconds.
+#: Seconds that parsing a script and those in it may take. The grammar takes
+#: quadratic time and worse on repeated openings: 64 KiB of `(a)` is almost a
+#: minute. A script that people write takes a few milliseconds.
 PATIENCE: Final = 0.3
 #: Calls of the parser, each after 100 of its steps, after the first error:
 #: it then searches for a way to go on, and each step may be slow.

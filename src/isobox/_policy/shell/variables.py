@@ -46,8 +46,8 @@ class Variables:
     an expression can hold a command: `x='a[$(id)]'; echo $((x))` runs `id`.
     """
 
-    texts: set[str] = field(default_factory=set)
-    sums: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set[str])
+    sums: set[str] = field(default_factory=set[str])
 
     def hold(self, name: str, value: str | None) -> None:
         """A variable is set; None is a value that is not known."""

@@ -111,12 +111,11 @@ class Walk:
         """The script's text of a node."""
         return self.source[node.start_byte : node.end_byte]
 
-    def word(
-        self, start: int, end: int, nodes: list[Node]
-    ) -> tuple[words.Word, list[Node]]:
-        """A word, and the expansions in it."""
+    def word(self, nodes: list[Node]) -> tuple[words.Word, list[Node]]:
+        """The word that adjoining nodes are, and the expansions in it."""
         holes = self.expansions(nodes)
         found = {each.start_byte: each.end_byte for each in holes}
+        start, end = nodes[0].start_byte, nodes[-1].end_byte
         read = words.read(self.source, start, end, found)
         if not read.certain:
             self.misread()
@@ -154,7 +153,7 @@ class Walk:
 
     def _any(self, node: Node) -> list[Node]:
         if node.type in _WORDS:
-            return self.word(node.start_byte, node.end_byte, [node])[1]
+            return self.word([node])[1]
         below = [each for _, each in children(node)]
         if not below and node.type not in ("raw_string", "ansi_c_string"):
             if _HIDDEN.search(self.text(node)) and node.is_named:
@@ -223,7 +222,7 @@ class Walk:
             return (name, ""), following
         if values[0].type == "array":
             return (name, None), following + values
-        word, holes = self.word(values[0].start_byte, values[-1].end_byte, values)
+        word, holes = self.word(values)
         plain = None if word.dynamic else word.text
         if [each.type for each in holes] == ["arithmetic_expansion"]:
             plain = "0" if len(values) == 1 and values[0] == holes[0] else plain
