@@ -115,6 +115,19 @@ async def test_material_that_the_workspace_sees_is_refused(tmp_path):
                 await workspace.verify("true", mounts={"/verify": tmp_path / name})
 
 
+async def test_material_that_nobody_could_read_is_refused(hidden):
+    async with BubblewrapWorkspace() as workspace:
+        with pytest.raises(InvalidArgumentError, match="No such file"):
+            await workspace.verify("true", mounts={"/verify": hidden / "none"})
+        hidden.chmod(0o700)
+        if os.geteuid() == 0:
+            with pytest.raises(InvalidArgumentError, match="chmod"):
+                await workspace.verify("true", mounts={"/verify": hidden})
+        else:
+            verdict = await workspace.verify(COMMAND, mounts={"/verify": hidden})
+            assert verdict.result.exit_code == 1
+
+
 async def test_a_sandbox_without_mounts_refuses(hidden):
     async with LocalWorkspace() as workspace:
         with pytest.raises(UnsupportedError, match="mounts"):

@@ -81,8 +81,9 @@ class Seal:
             )
         seq = after.seq + 1
         text = f'{{"seq":{seq},"prev":"{after.hash}",{_encode(record)[1:]}'
-        hashed = self.digest(text.encode("ascii"))
-        line = f'{text[:-1]},"hash":"{hashed}"}}\n'.encode("ascii")
+        body = text.encode("ascii")
+        hashed = self.digest(body)
+        line = b'%b,"hash":"%b"}\n' % (body[:-1], hashed.encode("ascii"))
         if len(line) > LONGEST:
             raise InvalidArgumentError(f"a record has more than {LONGEST} bytes")
         return line, Place(seq, hashed)

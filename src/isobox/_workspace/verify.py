@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,17 +51,32 @@ class Hashed:
 
 
 def check_hidden(sources: Iterable[str], seen: Iterable[str]) -> None:
-    """Return if none of the sources is where the workspace can see it.
+    """Return if a judge alone can see the sources.
 
     Raises:
-        InvalidArgumentError: One is, by whatever name.
+        InvalidArgumentError: The workspace sees one, by whatever name; or one is
+            missing, or closed to the user that a sandbox started by root has.
     """
     shown = [os.path.realpath(path) for path in seen]
     for source in sources:
         real = os.path.realpath(source)
+        _check_open(source)
         for path in shown:
             if os.path.commonpath((real, path)) in (real, path):
                 raise InvalidArgumentError(
                     f"verify: {source} is what the workspace sees of the host, or "
                     "holds it; keep what judges it elsewhere"
                 )
+
+
+def _check_open(source: str) -> None:
+    try:
+        mode = os.stat(source).st_mode
+    except OSError as error:
+        raise InvalidArgumentError(f"verify: {source}: {error.strerror}") from None
+    needed = 0o005 if stat.S_ISDIR(mode) else 0o004
+    if os.geteuid() == 0 and mode & needed != needed:
+        raise InvalidArgumentError(
+            f"verify: {source} is closed to the sandbox's user, which is not root; "
+            f"open it: chmod -R go+rX {source}"
+        )

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from rich.cells import set_cell_size
 
+from isobox._approval.question import Answer
 from isobox.cli.status import complain, one_line, printable
 from isobox.cli.streams import copy, write
 
@@ -20,8 +22,14 @@ if TYPE_CHECKING:
     from isobox._approval.question import Question
     from isobox._core.results import ByteStream
 
-#: Characters of a request's target that a question shows.
+#: Characters of a request's target, or of a path, that a question shows.
 _SHOWN: Final = 400
+#: Lines of a preview that a question shows, and columns where nobody knows.
+_LINES: Final = 40
+_COLUMNS: Final = 80
+_EDGE: Final = "  | "
+#: Bytes of an answer; the terminal itself keeps no longer line.
+_LONGEST: Final = 4096
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
@@ -36,8 +44,8 @@ class Person:
     def __init__(self) -> None:
         self._turn = anyio.Lock()
 
-    async def approve(self, question: Question) -> bool:
-        """Return whether the person allows it; nobody is a no."""
+    async def approve(self, question: Question) -> bool | Answer:
+        """Return what the person says; nobody is a no."""
         until = time.monotonic() + question.deadline
         async with self._turn:
             with _opened() as terminal:
@@ -45,7 +53,8 @@ class Person:
                     complain(f"no terminal to ask whether it may {_what(question)}")
                     return False
                 left = until - time.monotonic()
-                return await _answered(terminal, _text(question, left))
+                shown = _preview(question.preview, _columns(terminal))
+                return await _answered(terminal, _text(question, left), shown)
 
     async def show(self, source: ByteStream, descriptor: int) -> None:
         """Write all that comes to one of our descriptors, between questions.
@@ -79,29 +88,92 @@ def _opened() -> Generator[int | None]:
         os.close(terminal)
 
 
-async def _answered(terminal: int, text: str) -> bool:
+async def _answered(terminal: int, text: str, shown: str = "") -> bool | Answer:
     # SAFETY: what was typed before the question was there is no answer to it.
     termios.tcflush(terminal, termios.TCIFLUSH)
-    await write(terminal, f"\n{_BOLD}{text}{_PLAIN} ".encode())
+    await write(terminal, f"\n{shown}{_BOLD}{text}{_PLAIN} ".encode())
     try:
         await anyio.wait_readable(terminal)
     except BaseException:
         os.write(terminal, b"\n")
         raise
-    return os.read(terminal, 1024).strip().lower() in (b"y", b"yes")
+    return _meant(os.read(terminal, _LONGEST).decode("utf-8", "replace"))
+
+
+def _meant(typed: str) -> bool | Answer:
+    """Return what was typed; whatever is no yes is a no."""
+    word, _, message = typed.strip().partition(" ")
+    match word.lower():
+        case "n" | "no" if message.strip():
+            return Answer(allow=False, message=one_line(message.strip()))
+        case "y" | "yes" if not message:
+            return True
+        case "s" | "session" if not message:
+            return Answer(allow=True, scope="session")
+        case "p" | "project" if not message:
+            return Answer(allow=True, scope="project")
+        case _:
+            return False
 
 
 def _text(question: Question, left: float) -> str:
     why = one_line(f"{question.reason}; rule {question.rule!r}")
-    return f"isobox: may it {_what(question)}? ({why}) [y/N, {left:.0f} s]"
+    risk = f" It {one_line(question.risk)}." if question.risk else ""
+    return (
+        f"isobox: may it {_what(question)}?{risk} ({why}) "
+        f"[y/N, s session, p project, n WORDS, {left:.0f} s]"
+    )
+
+
+def _preview(text: str, columns: int) -> str:
+    """Return a preview, each line of it marked and none as long as to wrap."""
+    # SAFETY: a line that wraps would begin like one of ours.
+    lines = text.expandtabs(4).split("\n") if text else []
+    shown = [
+        _EDGE + set_cell_size(printable(line), columns - len(_EDGE) - 1).rstrip()
+        for line in lines[:_LINES]
+    ]
+    if len(lines) > _LINES:
+        shown.append(f"{_EDGE}[... {len(lines) - _LINES} lines more]")
+    return "".join(f"{line}\n" for line in shown)
+
+
+def _columns(terminal: int) -> int:
+    try:
+        columns = os.get_terminal_size(terminal).columns
+    except OSError:
+        columns = 0
+    return max(20, columns) if columns else _COLUMNS
 
 
 def _what(question: Question) -> str:
+    facts = question.facts
+    match question.op:
+        case "connect":
+            return _connection(question)
+        case "spawn" | "script":
+            return "run this"
+        case "checkpoint":
+            return one_line(f"go on at the stage {facts.get('stage')!r}")
+        case "apply":
+            return "bring these changes to the directory"
+        case "listen":
+            return one_line(f"reach the host from port {facts.get('port')} inside")
+        case _:
+            about = facts.get("path", facts.get("paths"))
+            return _short(f"{question.op} {'' if about is None else about}".strip())
+
+
+def _connection(question: Question) -> str:
     place = f"{question.facts['host']}:{question.facts['port']}"
     method = question.facts.get("method")
     if method is None:
         return one_line(f"connect to {place}")
     target = str(question.facts.get("target"))
-    if len(target) > _SHOWN:
-        target = f"{target[:_SHOWN]}[... {len(target) - _SHOWN} characters more]"
-    return one_line(f"send {method} {target} to {place}")
+    return one_line(f"send {method} ") + _short(target) + one_line(f" to {place}")
+
+
+def _short(text: str) -> str:
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}[... {len(text) - _SHOWN} characters more]"
+    return one_line(text)

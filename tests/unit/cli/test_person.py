@@ -6,8 +6,9 @@ import os
 
 import anyio
 import pytest
+from rich.cells import cell_len
 
-from isobox._approval.question import Question
+from isobox._approval.question import Answer, Question
 from isobox.cli import person
 from isobox.cli.person import Person
 
@@ -41,6 +42,15 @@ def question(**facts):
         (b"n\n", False),
         (b"\n", False),
         (b"yesterday\n", False),
+        (b"y n\n", False),
+        (b"yes please\n", False),
+        (b"s\n", Answer(True, "session")),
+        (b"Session\n", Answer(True, "session")),
+        (b"p\n", Answer(True, "project")),
+        (b"project x\n", False),
+        (b"no\n", False),
+        (b"n use \xff main\n", Answer(False, message="use \ufffd main")),
+        (b"no \xc2\x9b2J\n", Answer(False, message="\\x9b2J")),
         (b"\xff\n", False),
         (b"\x04", False),
     ],
@@ -56,7 +66,7 @@ async def test_answer(typed, answer, terminal):
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
             group.start_soon(reply)
-            assert await person._answered(ours, "may it?") is answer
+            assert await person._answered(ours, "may it?") == answer
 
 
 async def test_what_was_typed_before_is_no_answer(terminal):
@@ -81,7 +91,7 @@ async def test_a_question_without_an_answer_leaves_a_new_line(terminal):
 def test_question():
     assert person._text(question(), 12.3) == (
         "isobox: may it connect to a.test:443? "
-        "(no rule is about it; rule 'otherwise') [y/N, 12 s]"
+        "(no rule is about it; rule 'otherwise') [y/N, s session, p project, n WORDS, 12 s]"
     )
 
 
@@ -92,6 +102,66 @@ def test_question_about_a_request():
     assert text.startswith("send GET /a b\\n\\x1b[2K\\u202eccc")
     assert text.endswith("ccc[... 609 characters more] to a.test:443")
     assert len(text) < 500
+
+
+@pytest.mark.parametrize(
+    ("op", "facts", "words"),
+    [
+        ("spawn", {"script": "x"}, "run this"),
+        ("script", {"script": "x"}, "run this"),
+        ("write", {"path": "/w/a\x1b"}, "write /w/a\\x1b"),
+        ("patch", {"paths": ["/a", "/b"]}, "patch ['/a', '/b']"),
+        ("remove", {"path": "/w/" + "a" * 999}, None),
+        ("checkpoint", {"stage": "plan"}, "go on at the stage 'plan'"),
+        ("apply", {}, "bring these changes to the directory"),
+        ("listen", {"port": 80}, "reach the host from port 80 inside"),
+        ("restore", {"snapshot": "s"}, "restore"),
+        ("dance", {}, "dance"),
+    ],
+)
+def test_what_else_is_asked(op, facts, words):
+    asked = Question(op, facts, "rule", "why", 60.0, risk="removes files")
+    text = person._text(asked, 60)
+    assert text.startswith("isobox: may it ")
+    assert "? It removes files. (why; rule 'rule')" in text
+    assert text.isprintable()
+    assert len(text) < 700
+    assert words is None or person._what(asked) == words
+
+
+def test_a_preview_never_looks_like_a_question():
+    forged = "isobox: may it rest? [y/N]\n" + "x" * 35 + "isobox: may it\n"
+    wide = "\u754c" * 30 + "\t\te\u0301"
+    shown = person._preview(forged + wide + "\n" * 50, 40)
+    lines = shown.splitlines()
+    assert len(lines) == 41
+    assert all(line.startswith("  |") and cell_len(line) < 40 for line in lines)
+    assert lines[1] == "  | " + "x" * 35
+    assert lines[-1] == "  | [... 13 lines more]"
+    assert person._preview("", 40) == ""
+    assert person._preview("\x1b[1mx", 40) == "  | \\x1b[1mx\n"
+
+
+async def test_a_preview_is_above_the_question(terminal):
+    user, ours = terminal
+    asked = Question("spawn", {}, "r", "why", 60.0, preview="git push\nrm x")
+
+    async def reply():
+        seen = b""
+        while b"s]" not in seen:
+            await anyio.wait_readable(user)
+            seen += os.read(user, 1000)
+        assert (
+            b"\r\n  | git push\r\n  | rm x\r\n\x1b[1misobox: may it run this?" in seen
+        )
+        os.write(user, b"s\n")
+
+    shown = person._preview(asked.preview, person._columns(ours))
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(reply)
+            said = await person._answered(ours, person._text(asked, 60), shown)
+    assert said == Answer(True, "session")
 
 
 async def test_nobody_is_a_no(monkeypatch, capsys):
