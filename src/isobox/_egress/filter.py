@@ -163,6 +163,17 @@ class Filter(Outlet):
         while True:
             name = await self._questions.get()
             refusal = UnreachableError(f"{name} is not answered")
+            decision = self._network.answers(name)
+            self._report(
+                {
+                    "event": "refused",
+                    "host": name,
+                    "port": _DNS,
+                    "via": "dns",
+                    "rule": decision.rule,
+                    "reason": decision.reason,
+                }
+            )
             with contextlib.suppress(Exception):
                 await self._record(refusal, Place(name, _DNS), "dns")
             await anyio.sleep(_PAUSE)
@@ -198,9 +209,11 @@ class Filter(Outlet):
                 request = await _negotiated(session, client)
             place = Place(hosts.normal(request.host), request.port)
         except ParseError as error:
+            self.denials.add("malformed request", 0, "socks5", str(error))
             await client.send(error.reply)
             return
-        except InvalidArgumentError:
+        except InvalidArgumentError as error:
+            self.denials.add("malformed request", 0, "socks5", str(error))
             await client.send(socks.reply(socks.Reply.FAILED))
             return
         try:
@@ -287,8 +300,16 @@ class Filter(Outlet):
             self.denials.add(place.host, place.port, error.rule, error.reason)
         elif isinstance(error, LimitError):
             self.denials.add(place.host, place.port, "limit", str(error))
-        asked = {"host": place.host, "port": place.port, "via": via}
-        self._report({"event": "refused", **asked, "reason": str(error)})
+        self._report(
+            {
+                "event": "refused",
+                "host": place.host,
+                "port": place.port,
+                "via": via,
+                "rule": getattr(error, "rule", None),
+                "reason": getattr(error, "reason", str(error)),
+            }
+        )
         if error not in self._recorded:
             with contextlib.suppress(Exception):
                 await self._record(error, place, via)

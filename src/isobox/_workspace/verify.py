@@ -60,13 +60,13 @@ def check_hidden(sources: Iterable[str], seen: Iterable[str]) -> None:
     shown = [os.path.realpath(path) for path in seen]
     for source in sources:
         real = os.path.realpath(source)
-        _check_open(source)
         for path in shown:
             if os.path.commonpath((real, path)) in (real, path):
                 raise InvalidArgumentError(
                     f"verify: {source} is what the workspace sees of the host, or "
                     "holds it; keep what judges it elsewhere"
                 )
+        _check_open(source)
 
 
 def _check_open(source: str) -> None:

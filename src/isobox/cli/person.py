@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from rich.cells import set_cell_size
 
 from isobox._approval.question import Answer
 from isobox.cli.status import complain, one_line, printable
@@ -127,6 +126,8 @@ def _text(question: Question, left: float) -> str:
 
 def _preview(text: str, columns: int) -> str:
     """Return a preview, each line of it marked and none as long as to wrap."""
+    from rich.cells import set_cell_size  # noqa: PLC0415 - few are asked
+
     # SAFETY: a line that wraps would begin like one of ours.
     lines = text.expandtabs(4).split("\n") if text else []
     shown = [

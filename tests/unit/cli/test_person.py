@@ -91,7 +91,8 @@ async def test_a_question_without_an_answer_leaves_a_new_line(terminal):
 def test_question():
     assert person._text(question(), 12.3) == (
         "isobox: may it connect to a.test:443? "
-        "(no rule is about it; rule 'otherwise') [y/N, s session, p project, n WORDS, 12 s]"
+        "(no rule is about it; rule 'otherwise') "
+        "[y/N, s session, p project, n WORDS, 12 s]"
     )
 
 
