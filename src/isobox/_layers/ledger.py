@@ -106,8 +106,11 @@ class Ledger:
             BudgetError: Something is spent; it must not happen.
             UnsupportedError: Nobody can tell whether it is.
         """
-        if isinstance(op, Spawn | Script):
-            await self.look()
+        if isinstance(op, Spawn | Script) and not await self.look():
+            raise UnsupportedError(
+                "budget.cpu: this backend cannot tell how much processor time its "
+                "commands take; give `seconds` instead, or use bubblewrap"
+            )
         try:
             self.check()
             self._count_one()
@@ -161,23 +164,17 @@ class Ledger:
     def _print(self, count: int) -> None:
         self._spent.output += count
 
-    async def look(self) -> None:
-        """Look at what nobody reports: the processor time.
-
-        Raises:
-            UnsupportedError: The backend cannot tell, and there is a budget.
-        """
+    async def look(self) -> bool:
+        """Look at what nobody reports; whether the backend tells what has a budget."""
         if self._budget.cpu is None:
-            return
+            return True
         # What a sandbox that is gone had used was counted before.
         with contextlib.suppress(SandboxLostError, WorkspaceClosedError):
             used = (await self._usage()).cpu
             if used is None:
-                raise UnsupportedError(
-                    "budget.cpu: this backend cannot tell how much processor time "
-                    "its commands take; bound `seconds`, or use bubblewrap"
-                )
+                return False
             self._spent.cpu = max(self._spent.cpu, self._cpu_before + used)
+        return True
 
     async def exhausted(self) -> BudgetError:
         """Wait until something is spent; return what."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,10 @@ GROUPS: Final[dict[str, frozenset[str]]] = {
     "tool": frozenset(("call_tool",)),
     "checkpoint": frozenset(("checkpoint",)),
 }
+
+
+#: Characters of a script whose facts are remembered.
+_REMEMBERED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +118,27 @@ def _run(op: Spawn | Script) -> Iterator[Part]:
         yield Part("write", label=label, path=path)
     if not found.understood or not (found.commands or found.writes):
         yield Part(op.name, label=label, doubts=found.doubts)
+
+
+def _facts_of(script: str) -> Facts:
+    return _known(script) if len(script) <= _REMEMBERED else _known.__wrapped__(script)
+
+
+@functools.lru_cache(maxsize=256)
+def _known(script: str) -> Facts:
+    # Its grammar is large, and most policies do not look into scripts.
+    from isobox._policy import shell  # noqa: PLC0415
+
+    return shell.facts(script)
+
+
+@functools.lru_cache(maxsize=256)
+def _known_argv(argv: tuple[str, ...]) -> Facts:
+    from isobox._policy import shell  # noqa: PLC0415
+
+    return shell.facts_of_argv(argv)
+
+
+def _facts_of_argv(argv: tuple[str, ...]) -> Facts:
+    small = sum(map(len, argv)) <= _REMEMBERED
+    return _known_argv(argv) if small else _known_argv.__wrapped__(argv)

@@ -10,6 +10,7 @@ from isobox._policy.decision import Decision, Verdict
 from isobox._policy.network import NONE, Network
 from isobox._policy.op_rule import Rule
 from isobox._policy.part import Part, parts
+from isobox._policy.rule_index import RuleIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +43,10 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     read_only: bool = False
     tightened_by: tuple[Policy, ...] = ()
+    _index: RuleIndex = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", RuleIndex(self.rules))
 
     @classmethod
     def allow_all(cls) -> Policy:
@@ -96,8 +101,10 @@ class Policy:
             op: The operation.
             root: Absolute path inside of the workspace's directory.
         """
-        found = [decision for _, decision in self.explain(op, root)]
-        return max(found, key=_strictness)
+        found = self.explain(op, root)
+        if len(found) == 1:
+            return found[0][1]
+        return max((decision for _, decision in found), key=_strictness)
 
     def explain(self, op: Op[object], root: str = ROOT) -> list[tuple[Part, Decision]]:
         """Return each part of an operation, with what is said of it.
@@ -116,7 +123,7 @@ class Policy:
         return found
 
     def _looks_inside(self) -> bool:
-        return any(rule.looks_inside for rule in self.rules)
+        return self._index.looks_inside
 
     def _of(self, op: Op[object], part: Part, root: str) -> Decision:
         said = self._by_rules(part, root)
@@ -126,7 +133,8 @@ class Policy:
         return max(said, self.network.decide(op), key=_strictness)
 
     def _by_rules(self, part: Part, root: str) -> Decision:
-        fitting = [rule for rule in self.rules if rule.fits(part, root)]
+        about = self._index.about(part)
+        fitting = [rule for rule in about if rule.fits(part, root)]
         if fitting:
             return _said(max(fitting, key=lambda rule: _ORDER[rule.verdict]), part)
         if part.doubts and self._looks_inside() and self.default.verdict == "allow":

@@ -20,7 +20,7 @@ ASK = Policy.allow_all().with_rules(
         Rule(verdict="ask", name="secrets", paths=("secret*",)),
     ]
 )
-ALL = Policy.allow_all().with_rules([Rule(verdict="ask", name="all")])
+ALL = Policy.preset("full_access", rules=[Rule(verdict="ask", name="all")])
 
 
 def keys(op, policy=ASK):

@@ -113,12 +113,9 @@ def test_examples_must_hold(lines, words):
 
 
 def test_an_example_is_hostile_too():
-    for script in ("((((", "$(" * 500, "a\x00b", "\udcff", "eval " * 1000):
-        rule = {
-            "verdict": "ask",
-            "programs": ["git"],
-            "examples": {"no_match": [script]},
-        }
+    for script in ("((((", "$(" * 500, "a\x00b", "eval " * 200, "\u202e\x1b[2J"):
+        examples = {"no_match": [script]}
+        rule = {"verdict": "ask", "programs": ["git"], "examples": examples}
         parse(json.dumps({"version": 1, "rules": [rule]}), "p.json")
 
 
@@ -161,7 +158,9 @@ def is_policy_or_refused(text, source):
         "verdict", "name", "ops", "tools", "programs", "arguments", "paths", "hosts",
         "larger_than", "reason", "examples",
     ]), VALUES, max_size=5), max_size=2),
-    more=st.dictionaries(st.sampled_from([*PolicyFile.model_fields]), VALUES, max_size=2),
+    more=st.dictionaries(
+        st.sampled_from([*PolicyFile.model_fields]), VALUES, max_size=2
+    ),
 )  # fmt: skip
 def test_whatever_a_file_says_in_json(rules, more):
     data = {"version": 1, "rules": rules, **more}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from isobox._policy.shell.reading import Call, Reading
+    from isobox._policy.shell.words import Word
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _HARMLESS_SET: Final = re.compile(r"[-+][euxCfhmvET]*o?")
@@ -51,15 +52,22 @@ def _alias(call: Call, reading: Reading) -> None:
 
 
 def _set(call: Call, reading: Reading) -> None:
+    named = False
     for word in call.arguments:
-        if word.text in ("--", "-"):
+        text = word.text
+        if text in ("--", "-"):
             return
-        if word.text not in _HARMLESS_OPTIONS and (
-            word.may_be_option
-            or (word.text[:1] in "+-" and not _HARMLESS_SET.fullmatch(word.text))
-        ):
+        harmless = text in _HARMLESS_OPTIONS if named else _is_harmless(word)
+        if not harmless:
             reading.doubt("changes how the shell reads scripts")
             return
+        named = text[:1] in "+-" and text.endswith("o")
+
+
+def _is_harmless(word: Word) -> bool:
+    if word.may_be_option:
+        return False
+    return word.text[:1] not in ("-", "+") or bool(_HARMLESS_SET.fullmatch(word.text))
 
 
 def _shopt(call: Call, reading: Reading) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell.options import Options, split, values
+from isobox._policy.shell.options import Options, split, strange, values
 from isobox._policy.shell.wrappers import hand_on, join
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def examine(call: Call, reading: Reading) -> None:
     options, at = split(arguments, _OPTIONS)
     for each in options:
         if not each.known or each.name in ("--exec-path", "--config-env"):
-            reading.doubt(f"git has an option that is not known: {each.name}")
+            reading.doubt(strange("git", each))
         if each.name == "c" and each.value is not None:
             _setting(call, each.value, reading)
     rest = arguments[at:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell.options import Options, split
+from isobox._policy.shell.options import Options, split, strange
 from isobox._policy.shell.wrappers import hand_on
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def shell(call: Call, reading: Reading) -> bool:
     given = {each.name for each in options}
     for each in options:
         if not each.known or each.name in ("--rcfile", "--init-file", "O"):
-            reading.doubt(f"{name} has an option that is not known: {each.name}")
+            reading.doubt(strange(name, each))
     if given & {"--version", "--help"}:
         return False
     if name not in _LIKE_BASH:
@@ -78,7 +78,7 @@ def shell(call: Call, reading: Reading) -> bool:
     operand = arguments[at] if at < len(arguments) else None
     if "c" in given:
         hand_on(call, operand, reading)
-        return True
+        return operand is None or not operand.dynamic
     if operand is None or "s" in given:
         reading.doubt(f"{name} runs what it reads on its standard input")
         if call.given is not None:
@@ -109,7 +109,7 @@ def _python(call: Call, reading: Reading) -> None:
     options, at = split(arguments, _PYTHON_OPTIONS)
     for each in options:
         if not each.known:
-            reading.doubt(f"{name} has an option that is not known: {each.name}")
+            reading.doubt(strange(name, each))
         if each.name == "c":
             _python_code(
                 name,

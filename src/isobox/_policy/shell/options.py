@@ -51,6 +51,13 @@ class Option:
     known: bool = True
 
 
+def strange(program: str, option: Option) -> str:
+    """What is in doubt about an option that is not in a program's table."""
+    if option.name.startswith("-") or len(option.name) == 1:
+        return f"{program} has an option that is not known: {option.name}"
+    return f"{program} is given what may be an option: {option.name}"
+
+
 def split(arguments: Sequence[Word], options: Options) -> tuple[list[Option], int]:
     """The options before the first operand, and the index of that operand."""
     found: list[Option] = []

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell.names import listed
-from isobox._policy.shell.options import Options, split, values
+from isobox._policy.shell.options import Options, split, strange, values
 from isobox._policy.shell.words import Word
 from isobox._policy.shell.wrappers import hand_on, join
 
@@ -265,7 +265,7 @@ def _ssh(call: Call, reading: Reading) -> None:
     options, at = split(call.arguments, _SSH)
     for each in options:
         if not each.known or each.name in "FI":
-            reading.doubt(f"ssh has an option that is not known: {each.name}")
+            reading.doubt(strange("ssh", each))
         if each.name == "o" and each.value is not None:
             found = _SSH_RUNS.fullmatch(each.value.text.strip())
             if found is not None:

@@ -9,17 +9,18 @@ from isobox._policy.shell.documents import document
 from isobox._policy.shell.names import RESERVED
 from isobox._policy.shell.reading import Call
 from isobox._policy.shell.tree import blank, children, joined, spaced
+from isobox._policy.shell.words import Word, literal
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
     from isobox._policy.shell.walk import Walk
-    from isobox._policy.shell.words import Word
 
 _WRITING: Final = frozenset({b">", b">>", b">|", b"&>", b"&>>", b">&", b"<>"})
 _COPYING: Final = frozenset({b">&", b"<&"})
 _DESCRIPTOR: Final = re.compile(r"-|[0-9]+-?")
 _REREAD: Final = re.compile(r"^-|[$`*?~{\[\\]")
+_DASH: Final = re.compile(rb"[ \t]+-[ \t]*")
 _NUMBER: Final = re.compile(rb"[0-9]+|\{\w+\}")
 _ASSIGNS: Final = re.compile(rb"[A-Za-z_]\w*(?:\[|\+?=)")
 _SUBSCRIPT: Final = re.compile(rb"[A-Za-z_]\w*\[")
@@ -38,6 +39,7 @@ class Simple:
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
         self._source = walk.source
+        # The nodes of each word; none is a lone dash.
         self._words: list[list[Node]] = []
         self._targets: list[tuple[bytes, list[Node]]] = []
         self._assignments: list[tuple[str, str | None]] = []
@@ -86,8 +88,13 @@ class Simple:
         self._open = None
 
     def _spaced(self, node: Node) -> None:
-        end = self._end
-        if end is not None and not spaced(self._source, end, node.start_byte):
+        start, end = node.start_byte, self._end
+        if end is None or spaced(self._source, end, start):
+            return
+        if _DASH.fullmatch(self._source, end, start):
+            # The grammar drops this word before a here-document: `cat - <<E`.
+            self._words.append([])
+        else:
             self._walk.misread()
 
     def _gap(self, node: Node) -> None:
@@ -201,10 +208,14 @@ class Simple:
             self._walk.misread()
 
     def _written(self, nodes: list[Node]) -> bytes:
+        if not nodes:
+            return b"-"
         start, end = nodes[0].start_byte, nodes[-1].end_byte
         return self._source[start:end].replace(b"\\\n", b"")
 
     def _read(self, nodes: list[Node]) -> Word:
+        if not nodes:
+            return literal("-")
         word, holes = self._walk.word(nodes)
         self._following += holes
         return word

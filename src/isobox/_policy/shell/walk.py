@@ -47,6 +47,7 @@ _HIDDEN: Final = re.compile(rb"(?<!\\)(?:\\\\)*(?:`|\$[({\[]|[<>]\()")
 _BEFORE_COMMENT: Final = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _VARIABLE: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _EXPANSION: Final = re.compile(rb"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])")
+_SUBSTRING: Final = re.compile(rb":[^-+=?]")
 _IN_QUOTES: Final = re.compile(rb"[$`]")
 
 
@@ -144,8 +145,8 @@ class Walk:
         elif kind in ("arithmetic_expansion", "subscript", "c_style_for_statement"):
             sums = True
         elif kind == "expansion":
-            sums = b":" in self.text(node)
-        if sums and node.is_named and not node.child_count:
+            sums = _SUBSTRING.search(self.text(node)) is not None
+        if sums and (kind == "simple_expansion" or not node.child_count):
             self.reading.variables.sums |= names_in(
                 self.text(node).decode(errors="replace")
             )

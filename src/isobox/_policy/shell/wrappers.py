@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell.options import Option, Options, split
+from isobox._policy.shell.options import Option, Options, split, strange
 from isobox._policy.shell.words import Word, literal
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "xvfb-run": Wrapper(Options.of("nswefp", "al --auto-servernum")),
 }
 
+#: Options after the operands whose value a shell reads: `flock FILE -c SCRIPT`.
+_SCRIPTS: Final = frozenset({"-c", "--command"})
 #: Wrappers that hand their words to a shell, joined by blanks.
 _JOINS: Final = frozenset({"watch"})
 
@@ -166,6 +168,9 @@ def peel(call: Call, reading: Reading) -> Call | None:
     if wrapper.assigns:
         assignments, words = _assigned(words)
     words = words[wrapper.operands :]
+    if words and wrapper.operands and words[0].text in _SCRIPTS:
+        join(call, words[1:2], reading)
+        return call.inner(())
     given = {each.name for each in options}
     if given & wrapper.looks_up:
         return None
@@ -188,7 +193,7 @@ def _note(
 ) -> None:
     for each in options:
         if not each.known:
-            reading.doubt(f"{name} has an option that is not known: {each.name}")
+            reading.doubt(strange(name, each))
         if each.name in wrapper.scripts:
             hand_on(call, each.value, reading)
         if each.name in wrapper.writes and each.value is not None:

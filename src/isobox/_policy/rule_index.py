@@ -1,0 +1,54 @@
+"""Rules found by what an operation does, rather than tried one after the other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from isobox._policy.part import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from isobox._policy.op_rule import Rule
+    from isobox._policy.part import Part
+
+_EVERY: Final = frozenset().union(*GROUPS.values())
+_WILD: Final = frozenset("*?[")
+
+
+class RuleIndex:
+    """Rules by the operation, and by the program, that they name."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._plain: defaultdict[str, list[Rule]] = defaultdict(list)
+        self._programs: defaultdict[tuple[str, str], list[Rule]] = defaultdict(list)
+        self._commands: defaultdict[str, list[Rule]] = defaultdict(list)
+        self.looks_inside = False
+        for rule in rules:
+            self.looks_inside = self.looks_inside or rule.looks_inside
+            for op in _ops(rule):
+                self._add(op, rule)
+
+    def _add(self, op: str, rule: Rule) -> None:
+        if not rule.looks_inside:
+            self._plain[op].append(rule)
+        elif rule.programs and not any(_WILD & set(name) for name in rule.programs):
+            for name in rule.programs:
+                self._programs[op, name].append(rule)
+        else:
+            self._commands[op].append(rule)
+
+    def about(self, part: Part) -> Sequence[Rule]:
+        """Return the rules that can be about a part of an operation."""
+        plain = self._plain.get(part.op, [])
+        if part.command is None or not self.looks_inside:
+            return plain
+        exact = self._programs.get((part.op, part.command.program or ""), [])
+        return [*plain, *exact, *self._commands.get(part.op, [])]
+
+
+def _ops(rule: Rule) -> frozenset[str]:
+    if not rule.ops:
+        return _EVERY
+    return frozenset().union(*(GROUPS.get(op, frozenset((op,))) for op in rule.ops))
