@@ -16,7 +16,7 @@ _HEAD: Final = re.compile(
     rb"HTTP/1\.1 ([2-5][0-9]{2}) ([\t -~\x80-\xff]*)\r\n"
     rb"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)+)\r\n"
 )
-_FIELD: Final = re.compile(rb"([^:]+):[\t ]*([^\r]*?)[\t ]*\r\n")
+_FIELD: Final = re.compile(rb"([^:]+):([^\r]*)\r\n")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 #: Statuses of answers that have no body, whatever their length says.
 _EMPTY: Final = (b"204", b"304")
@@ -50,7 +50,8 @@ def read(data: bytes) -> Answer | None:
     match = _HEAD.match(data)
     if match is None or match[1] in _EMPTY or match.end() > LARGEST_HEAD:
         return None
-    headers: Headers = _FIELD.findall(match[3])
+    fields: Headers = _FIELD.findall(match[3])
+    headers = [(name, value.strip(b"\t ")) for name, value in fields]
     length = None
     for name, value in headers:
         key = name.lower()

@@ -10,6 +10,7 @@ import anyio
 import h11
 
 from isobox._channel.background import collapsed
+from isobox._egress import answer as answers
 from isobox._egress import headers as heads
 from isobox._egress import place as places
 from isobox._egress.headers import LARGEST_HEAD
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from isobox._core.results import Connection
+    from isobox._egress.answer import Answer
     from isobox._egress.headers import Headers
     from isobox._egress.place import Place
     from isobox._egress.placeholders import Scanner
@@ -114,6 +116,8 @@ class HttpSession:
         self._at = place if link is not None else None
         # The server may have tired of one that was there before the request.
         self._kept = link is not None
+        # Whether part of an answer was said that no parser knows of.
+        self._begun = False
 
     async def serve(self) -> None:
         """Serve requests until either side has had enough.
@@ -123,7 +127,7 @@ class HttpSession:
         """
         try:
             while await self._serve_one():
-                self._inbound.start_next_cycle()
+                pass
         finally:
             await self._drop()
 
@@ -355,7 +359,13 @@ class HttpSession:
             Whether another request may follow.
         """
         if event is None:
-            whole, switched = True, await self._carry(place, repeat, self._patient)
+            first = await self._first(place, repeat)
+            answer = answers.read(first) if self._may_be_plain() else None
+            if answer is not None:
+                await self._pass_on(place, answer, first[answer.start :])
+                return True
+            self._feed(first, place)
+            whole, switched = True, await self._carry(place, self._patient)
         else:
             whole, switched = await self._trade(place, event)
         if switched:
@@ -364,6 +374,68 @@ class HttpSession:
         if not whole:
             await self._part()
         return whole and self._goes_on()
+
+    async def _first(self, place: Place, repeat: h11.Request | None) -> bytes:
+        """Return the beginning of an answer, empty if there is none."""
+        data = await self._patient(place)
+        again = self._kept and repeat is not None and repeat.method in _REPEATABLE
+        if data or repeat is None or not again:
+            return data
+        # A connection that was kept had ended before the request came there.
+        await self._renew(place)
+        await self._ask(place, repeat, b"")
+        return await self._patient(place)
+
+    def _may_be_plain(self) -> bool:
+        """Whether both connections go on after an answer of the plain kind."""
+        inbound, outbound = self._inbound, self._outbound
+        mine = (inbound.our_state, inbound.their_state) == _ASKED
+        whole = outbound.our_state is h11.DONE and not outbound.trailing_data[0]
+        return (
+            mine
+            and whole
+            and inbound.their_http_version == b"1.1"
+            and self._method != b"HEAD"
+        )
+
+    async def _pass_on(self, place: Place, answer: Answer, body: bytes) -> None:
+        """Carry a plain answer, of whose body nothing has to be understood."""
+        redactor = await self._upstream.redactor(place)
+        headers = heads.masked(heads.forwarded(answer.headers), redactor)
+        reason = heads.mask(answer.reason, redactor)
+        said = answers.written(answer.status, reason, headers)
+        left, surplus = answer.length, False
+        self._begun = True
+        while True:
+            # SAFETY: what came after the answer would be taken for the next one.
+            surplus, body = len(body) > left, body[:left]
+            left -= len(body)
+            said += body if redactor is None else redactor.feed(body)
+            if not left:
+                break
+            if said:
+                await self._client.send(said)
+            said, body = b"", await self._patient(place)
+            if not body:
+                raise UnreachableError(f"{place.host} broke off its answer")
+        if redactor is not None:
+            said += redactor.flush()
+        if said:
+            await self._client.send(said)
+        self._begun = False
+        if surplus:
+            await self._drop()
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Let another request follow, after an answer that no parser has seen."""
+        early, ended = self._inbound.trailing_data
+        self._inbound, self._outbound = _connection(h11.SERVER), _connection(h11.CLIENT)
+        self._kept = self._link is not None
+        if early:
+            self._inbound.receive_data(early)
+        if ended:
+            self._inbound.receive_data(b"")
 
     async def _trade(self, place: Place, event: object) -> tuple[bool, bool]:
         """Carry an answer while the body is sent.
@@ -383,7 +455,7 @@ class HttpSession:
         with collapsed():
             async with anyio.create_task_group() as group:
                 group.start_soon(attend)
-                switched = await self._carry(place, None, self._receive)
+                switched = await self._carry(place, self._receive)
                 # An answer that does not wait for the body is the last one.
                 group.cancel_scope.cancel()
         return whole, switched
@@ -430,13 +502,13 @@ class HttpSession:
         self._kept = states == _DONE and not self._outbound.trailing_data[0]
         if self._kept:
             self._outbound.start_next_cycle()
-        return (self._inbound.our_state, self._inbound.their_state) == _DONE
+        if (self._inbound.our_state, self._inbound.their_state) != _DONE:
+            return False
+        self._inbound.start_next_cycle()
+        return True
 
     async def _carry(
-        self,
-        place: Place,
-        repeat: h11.Request | None,
-        receive: Callable[[Place], Awaitable[bytes]],
+        self, place: Place, receive: Callable[[Place], Awaitable[bytes]]
     ) -> bool:
         """Carry an answer; returns whether something else than HTTP follows."""
         redactor = await self._upstream.redactor(place)
@@ -446,7 +518,7 @@ class HttpSession:
                 if said:
                     await self._client.send(bytes(said))
                     said.clear()
-                repeat = await self._arrival(place, repeat, receive)
+                self._feed(await receive(place), place)
             elif isinstance(event, h11.InformationalResponse):
                 said += self._informed(event, redactor)
                 if event.status_code == 101:
@@ -460,23 +532,6 @@ class HttpSession:
         if said:
             await self._client.send(bytes(said))
         return False
-
-    async def _arrival(
-        self,
-        place: Place,
-        repeat: h11.Request | None,
-        receive: Callable[[Place], Awaitable[bytes]],
-    ) -> h11.Request | None:
-        """Take what the server sends; returns what could still be repeated."""
-        data = await receive(place)
-        again = self._kept and repeat is not None and repeat.method in _REPEATABLE
-        if data or repeat is None or not again:
-            self._feed(data, place)
-            return None
-        # A connection that was kept had ended before the request came there.
-        await self._renew(place)
-        await self._ask(place, repeat, b"")
-        return None
 
     def _passed(
         self, event: object, place: Place, redactor: Redactor | None
@@ -552,7 +607,8 @@ class HttpSession:
 
     async def _refuse(self, error: IsoboxError, place: Place | None) -> None:
         status, text, more = await self._upstream.explain(error, place)
-        if self._inbound.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        states = (h11.IDLE, h11.SEND_RESPONSE)
+        if self._begun or self._inbound.our_state not in states:
             # Part of an answer was sent: nobody may take it for the whole.
             await self._client.abort()
             return
@@ -583,6 +639,7 @@ class HttpSession:
 
 
 _DONE: Final = (h11.DONE, h11.DONE)
+_ASKED: Final = (h11.SEND_RESPONSE, h11.DONE)
 _UPGRADE: Final = [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
 
 

@@ -15,7 +15,7 @@ from isobox._policy.part import GROUPS
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from isobox._policy.part import Part
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_WILDCARDS: Final = 8
 _LONGEST: Final = 1024
 _WILDCARD: Final = re.compile(r"\*+")
+_WILD: Final = re.compile(r"[*?\[]")
 _KNOWN: Final = frozenset().union(*GROUPS.values())
 
 
@@ -154,15 +155,23 @@ def _check(title: str, pattern: str) -> None:
         )
 
 
-def _any(patterns: Iterable[str], text: str | None) -> bool:
-    patterns = tuple(patterns)
+def _any(patterns: tuple[str, ...], text: str | None) -> bool:
     if not patterns:
         return True
-    return text is not None and any(fnmatch.fnmatchcase(text, p) for p in patterns)
+    return text is not None and any(_is(pattern, text) for pattern in patterns)
 
 
-def _some(pattern: str, texts: Iterable[str]) -> bool:
+def _some(pattern: str, texts: Sequence[str]) -> bool:
+    # Most patterns are words, and a comparison is ten times faster.
+    if not _WILD.search(pattern):
+        return pattern in texts
     return any(fnmatch.fnmatchcase(text, pattern) for text in texts)
+
+
+def _is(pattern: str, text: str) -> bool:
+    return pattern == text or (
+        _WILD.search(pattern) is not None and fnmatch.fnmatchcase(text, pattern)
+    )
 
 
 def _anchored(pattern: str, root: str) -> str:

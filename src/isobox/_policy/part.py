@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.facts import path_of
@@ -99,19 +99,14 @@ def _parts(op: Op[object], *, commands: bool) -> Iterator[Part]:
 
 
 def _run(op: Spawn | Script) -> Iterator[Part]:
-    # Its grammar is large, and most policies do not look into scripts.
-    from isobox._policy import shell  # noqa: PLC0415
-
     label = op.label if isinstance(op, Spawn) else None
+    argv = op.argv if isinstance(op, Spawn) and op.script is None else None
     if isinstance(op, Spawn) and op.report:
         # A session's shell: what it runs comes script by script, as operations.
-        yield Part(op.name, label=label, command=shell.Command(op.argv[0]))
-        return
-    found: Facts
-    if isinstance(op, Spawn) and op.script is None:
-        found = shell.facts_of_argv(op.argv)
-    else:
-        found = shell.facts(op.script or "")
+        argv = op.argv[:1]
+    found = _facts_of(op.script or "") if argv is None else _facts_of_argv(argv)
+    if isinstance(op, Spawn) and op.report:
+        found = replace(found, doubts=())
     for command in found.commands:
         yield Part(op.name, label=label, command=command)
     for path in found.writes:

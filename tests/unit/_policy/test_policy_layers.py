@@ -13,7 +13,8 @@ from isobox._core.ops import Replacement
 from isobox._core.patch import FileChange
 from isobox._policy.decision import Decision
 from isobox._policy.load import layered
-from isobox._policy.policy import UNSAID
+from isobox._policy.part import parts
+from isobox._policy.policy import ROOT, UNSAID
 
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 VERDICTS = st.sampled_from(["allow", "ask", "deny"])
@@ -163,6 +164,15 @@ def test_what_is_explained_is_what_is_decided(policy, op):
         assert said.rule
         assert said.reason
     assert policy.decide(op) == decision
+
+
+@settings(max_examples=400, deadline=None)
+@given(policy=FLAT, op=OPS)
+def test_no_rule_is_missed(policy, op):
+    for part in parts(op, commands=True):
+        fitting = [rule for rule in policy.rules if rule.fits(part, ROOT)]
+        about = policy._index.about(part)
+        assert [rule for rule in about if rule.fits(part, ROOT)] == fitting
 
 
 @settings(max_examples=200, deadline=None)
