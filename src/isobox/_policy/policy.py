@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ROOT: Final = "/workspace"
 #: The network of a policy that says nothing of it, and only tightens another.
 UNSAID: Final = Network()
+#: Commands whose decisions are remembered, and characters of their arguments.
+_REMEMBERED: Final = 512
+_LONGEST: Final = 4096
 _ORDER: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -44,9 +47,13 @@ class Policy:
     read_only: bool = False
     tightened_by: tuple[Policy, ...] = ()
     _index: RuleIndex = field(init=False, repr=False, compare=False)
+    _known: dict[tuple[Part, str], Decision] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", RuleIndex(self.rules))
+        object.__setattr__(self, "_known", {})
 
     @classmethod
     def allow_all(cls) -> Policy:
@@ -126,11 +133,28 @@ class Policy:
         return self._index.looks_inside
 
     def _of(self, op: Op[object], part: Part, root: str) -> Decision:
-        said = self._by_rules(part, root)
+        said = (
+            self._by_rules(part, root)
+            if part.command is None
+            else (self._of_command(part, root))
+        )
         if not isinstance(op, Connect) or self.network is UNSAID:
             return said
         # What the rules say of operations never opens a way that the network has not.
         return max(said, self.network.decide(op), key=_strictness)
+
+    def _of_command(self, part: Part, root: str) -> Decision:
+        # Agents run the same few commands again and again.
+        command = part.command
+        if command is None or sum(map(len, command.arguments)) > _LONGEST:
+            return self._by_rules(part, root)
+        key = (part, root)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._by_rules(part, root)
+        return known
 
     def _by_rules(self, part: Part, root: str) -> Decision:
         about = self._index.about(part)
