@@ -133,11 +133,7 @@ class Policy:
         return self._index.looks_inside
 
     def _of(self, op: Op[object], part: Part, root: str) -> Decision:
-        said = (
-            self._by_rules(part, root)
-            if part.command is None
-            else (self._of_command(part, root))
-        )
+        said = self._of_command(part, root)
         if not isinstance(op, Connect) or self.network is UNSAID:
             return said
         # What the rules say of operations never opens a way that the network has not.
