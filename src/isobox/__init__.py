@@ -10,7 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from isobox._approval.question import Question
+    from isobox._approval.pending import Pending
+    from isobox._approval.question import Answer, Question
+    from isobox._audit.asciicast import RecordedProcess, Recorder
+    from isobox._audit.otel import OtelSink
     from isobox._audit.sinks import AuditSink, JsonlSink, MemorySink
     from isobox._core.budget import Budget, Spent
     from isobox._core.isolation import Barrier, Isolation
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     )
     from isobox._core.spec import Availability, Limits, Mount
     from isobox._egress.secret import Secret, SigV4
+    from isobox._egress.sources import SecretError
     from isobox._policy.network import Network, NetworkRule
     from isobox._policy.op_rule import Rule
     from isobox._policy.policy import Policy
@@ -49,6 +53,12 @@ if TYPE_CHECKING:
     from isobox.errors import IsoboxError
 
 _HOMES = {
+    "SecretError": "isobox._egress.sources",
+    "RecordedProcess": "isobox._audit.asciicast",
+    "Recorder": "isobox._audit.asciicast",
+    "Pending": "isobox._approval.pending",
+    "Answer": "isobox._approval.question",
+    "OtelSink": "isobox._audit.otel",
     "Verdict": "isobox._workspace.verify",
     "Spent": "isobox._core.budget",
     "Budget": "isobox._core.budget",
@@ -95,6 +105,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Answer",
     "AuditSink",
     "Availability",
     "Barrier",
@@ -120,13 +131,18 @@ __all__ = [
     "Mount",
     "Network",
     "NetworkRule",
+    "OtelSink",
+    "Pending",
     "Policy",
     "Process",
     "Question",
+    "RecordedProcess",
+    "Recorder",
     "Rule",
     "RunResult",
     "SeatbeltWorkspace",
     "Secret",
+    "SecretError",
     "Shell",
     "SigV4",
     "SnapshotRef",

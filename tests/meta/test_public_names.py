@@ -10,6 +10,7 @@ import pytest
 import isobox
 
 PUBLIC = [
+    "Answer",
     "AuditSink",
     "Availability",
     "Barrier",
@@ -35,13 +36,18 @@ PUBLIC = [
     "Mount",
     "Network",
     "NetworkRule",
+    "OtelSink",
+    "Pending",
     "Policy",
     "Process",
     "Question",
+    "RecordedProcess",
+    "Recorder",
     "Rule",
     "RunResult",
     "SeatbeltWorkspace",
     "Secret",
+    "SecretError",
     "Shell",
     "SigV4",
     "SnapshotRef",

@@ -54,12 +54,21 @@ def refuse_within(directory: str | None, sink: AuditSink | None) -> None:
     # One sink may hand records on to another.
     while (inner := getattr(sink, "inner", None)) is not None:
         sink = inner
-    if directory is None or not isinstance(sink, JsonlSink):
-        return
+    if isinstance(sink, JsonlSink):
+        refuse_inside(directory, sink.path, what="audit")
+
+
+def refuse_inside(directory: str | None, path: str, *, what: str) -> None:
+    """Refuse a file that the workspace's own commands could change.
+
+    Raises:
+        InvalidArgumentError: The file is in `directory`, or below it.
+    """
     # By identity and not by name: a directory can have several.
-    if any(_is_same(above, directory) for above in Path(sink.path).resolve().parents):
+    parents = Path(path).resolve().parents
+    if directory is not None and any(_is_same(above, directory) for above in parents):
         raise InvalidArgumentError(
-            f"audit: {sink.path} is inside the workspace's directory, where a "
+            f"{what}: {path} is inside the workspace's directory, where a "
             "command could change it; name a file elsewhere"
         )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import io
+import logging
 import warnings
 from dataclasses import dataclass, field
 from functools import cache
@@ -205,33 +207,46 @@ def _bandit() -> Callable[[bytes], list[str]] | None:
     # Bandit has no types, and is an extra.
     core: Any
     try:
-        core = importlib.import_module("bandit.core")
-        for each in ("config", "meta_ast", "metrics", "node_visitor", "test_set"):
-            importlib.import_module(f"bandit.core.{each}")
+        with _quiet():
+            core = importlib.import_module("bandit.core")
+            for each in ("config", "meta_ast", "metrics", "node_visitor", "test_set"):
+                importlib.import_module(f"bandit.core.{each}")
+            tests = core.test_set.BanditTestSet(core.config.BanditConfig())
     except ImportError:
         return None
-    tests = core.test_set.BanditTestSet(core.config.BanditConfig())
 
     def run(code: bytes) -> list[str]:
         counts = core.metrics.Metrics()
         counts.begin(_FILE)
+        tree = core.meta_ast.BanditMetaAst()
         # No line is excused: the code could say `# nosec` itself.
         visitor = core.node_visitor.BanditNodeVisitor(
-            _FILE,
-            io.BytesIO(code),
-            core.meta_ast.BanditMetaAst(),
-            tests,
-            False,
-            {},
-            counts,
+            _FILE, io.BytesIO(code), tree, tests, False, {}, counts
         )
-        visitor.process(code)
+        with _quiet():
+            visitor.process(code)
         return [
             f"{each.test_id} {each.severity} line {each.lineno}: {each.text}"
             for each in visitor.tester.results
         ]
 
     return run
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what bandit and its loader say about themselves."""
+    loggers = [logging.getLogger(each) for each in ("stevedore.extension", "bandit")]
+    before = [each.disabled for each in loggers]
+    try:
+        for each in loggers:
+            each.disabled = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for each, disabled in zip(loggers, before, strict=True):
+            each.disabled = disabled
 
 
 def _findings(source: str, found: _Found) -> tuple[str, ...]:

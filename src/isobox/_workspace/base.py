@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from isobox import _registry
+from isobox._approval.project import Project
 from isobox._approval.question import Answers
 from isobox._audit.sinks import refuse_within, sink_for
 from isobox._channel.background import Background, collapsed
@@ -227,7 +228,12 @@ class WorkspaceBase:
                 return
             refuse_within(self._workdir, self._sink)
             sandbox = await self._provider().create(self._spec())
-            answers = Answers(self._approve)
+            answers = Answers(
+                self._approve,
+                workspace=self.workspace_id,
+                record=self._audit.question,
+                project=None if self._workdir is None else Project(self._workdir),
+            )
             perform = compose(
                 sandbox,
                 [

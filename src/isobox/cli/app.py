@@ -166,6 +166,13 @@ def run(
     audit: Annotated[
         str | None, typer.Option(metavar="FILE", help="Append records to this file.")
     ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Record the terminal to a new file, in asciicast v2.",
+        ),
+    ] = None,
 ) -> None:
     """Run a command in a workspace."""
     from isobox.cli import run as _run  # noqa: PLC0415
@@ -188,6 +195,7 @@ def run(
         ask=ask,
         as_json=as_json,
         audit=audit,
+        record=record,
     )
     finish(lambda: _run.run(request))
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from typing_extensions import override
 
+from isobox._audit.asciicast import RecordedProcess, Recorder
+from isobox._audit.sinks import refuse_inside
 from isobox._core.results import RunResult
 from isobox._core.spec import Limits, MinIsolation
 from isobox._policy.policy import Policy
@@ -64,6 +66,7 @@ class Request:
     ask: bool = False
     as_json: bool = False
     audit: str | None = None
+    record: str | None = None
 
     @property
     def asks(self) -> bool:
@@ -111,6 +114,11 @@ async def _shown(workspace: _WithDirectory, request: Request) -> int:
         return await _streamed(workspace, request, workspace.person.show, piped=piped)
     if os.isatty(STDIN) and os.isatty(STDOUT):
         return await _interactive(workspace, request)
+    if request.record is not None:
+        raise InvalidArgumentError(
+            "--record: it records a terminal, and this is none; use a terminal, and "
+            "not --json or --ask with it"
+        )
     return await _streamed(workspace, request, copy, piped=True)
 
 
@@ -143,6 +151,8 @@ async def _interactive(workspace: WorkspaceBase, request: Request) -> int:
         env=_terminal_type(request),
         timeout=request.timeout,
     )
+    if request.record is not None:
+        process = RecordedProcess(process, _recorder(request.record))
     async with process:
         with terminal.raw():
             end = await carry(
@@ -151,6 +161,11 @@ async def _interactive(workspace: WorkspaceBase, request: Request) -> int:
                 meanwhile=(partial(feed, process), partial(terminal.follow, process)),
             )
     return _status(end)
+
+
+def _recorder(path: str) -> Recorder:
+    size = terminal.size()
+    return Recorder(path, columns=size.columns, rows=size.rows)
 
 
 async def _captured(workspace: _WithDirectory, request: Request) -> int:
@@ -236,6 +251,8 @@ class _WithDirectory(WorkspaceBase):
         )
         self._workdir = os.path.abspath(workdir)
         self._request = request
+        if request.record is not None:
+            refuse_inside(self._workdir, request.record, what="--record")
         self._began = time.monotonic()
 
     def denials(self) -> tuple[Denial, ...]:

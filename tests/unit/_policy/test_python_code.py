@@ -92,6 +92,7 @@ def test_findings_of_bandit_are_facts():
     found = facts(source)
     assert [each.split()[:4] for each in found.findings] == [
         ["B404", "LOW", "line", "1:"],
+        ["B607", "LOW", "line", "2:"],
         ["B602", "LOW", "line", "2:"],
     ]
     assert facts(source) == found

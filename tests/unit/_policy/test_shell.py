@@ -47,7 +47,10 @@ def test_the_table_is_large_and_has_no_script_twice():
 
 
 def test_python_in_a_script_is_read():
-    script = "python3 - <<'EOF'\nimport os\nos.system('x')\nEOF\npython -c 'open(\"f\", \"w\")'"
+    script = (
+        "python3 - <<'EOF'\nimport os\nos.system('x')\nEOF\n"
+        'python -c \'open("f", "w")\''
+    )
     found = facts(script)
     assert [each.calls for each in found.python] == [("os.system",), ("open",)]
     assert found.python[1].writes == ("f",)
@@ -83,9 +86,39 @@ def test_the_same_script_gives_the_same_facts():
 
 @pytest.mark.parametrize(
     "piece",
-    ["(", "$(", "`", "{", "((", "[[ ", "a|", "a&&", "${a", "a\n", "$a", "a=(", "))"]
-    + ["(a)", "a() ", "$[", "<<a\n", "<<a <<b ", "{a,", "a ", "[", "if ", '"$(', "\\"]
-    + ["print>", "eval ", "sudo ", "bash -c ", "case a in ", "a <<E\nx\nE\n", "''"],
+    [
+        "(",
+        "$(",
+        "`",
+        "{",
+        "((",
+        "[[ ",
+        "a|",
+        "a&&",
+        "${a",
+        "a\n",
+        "$a",
+        "a=(",
+        "))",
+        "(a)",
+        "a() ",
+        "$[",
+        "<<a\n",
+        "<<a <<b ",
+        "{a,",
+        "a ",
+        "[",
+        "if ",
+        '"$(',
+        "\\",
+        "print>",
+        "eval ",
+        "sudo ",
+        "bash -c ",
+        "case a in ",
+        "a <<E\nx\nE\n",
+        "''",
+    ],
 )
 def test_repeated_text_is_read_within_a_bound(piece):
     script = (piece * (64 * 1024))[: 64 * 1024]
@@ -114,10 +147,9 @@ def test_a_script_that_is_too_long_is_not_understood():
 def test_scripts_in_scripts_end():
     script = "ls"
     for _ in range(14):
-        script = "eval " + "'" + script.replace("'", "'\\''") + "'"
-        if len(script) > 30_000:
-            break
-    assert facts(script).commands
+        deeper = "eval " + "'" + script.replace("'", "'\\''") + "'"
+        script = deeper if len(deeper) < 30_000 else script
+    assert shown(facts(script).commands[-1]).endswith("eval > ls")
     assert not facts("sudo " * 50 + "ls").understood
     assert not facts_of_argv(["sudo"] * 5000).understood
 

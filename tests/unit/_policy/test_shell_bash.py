@@ -6,6 +6,7 @@ word holds a slash, and bash tells which commands it did not find.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -101,10 +102,8 @@ def commands_of_bash(script: str, directory: str) -> list[list[str]]:
     try:
         process.wait(20)
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     fields = os.pread(log, 1 << 20, 0).decode(errors="replace").split("\0")
     os.close(log)

@@ -96,6 +96,8 @@ class Reading:
     def spend(self) -> bool:
         """Take one node from the budget; False when there is none left."""
         self._nodes -= 1
+        if self._nodes < 0:
+            self.doubt("it is too long to be read")
         return self._nodes >= 0
 
     def script(self, text: str, through: tuple[str, ...]) -> None:
@@ -172,7 +174,7 @@ class Reading:
         """Read what was handed on, then say what was found."""
         from isobox._policy.shell.walk import Walk  # noqa: PLC0415 - a cycle
 
-        while self._scripts:
+        while self._scripts and self._nodes >= 0:
             text, through = self._scripts.popleft()
             unreadable = texts.unreadable(text)
             if unreadable is not None:

@@ -107,8 +107,8 @@ class Simple:
         return end is not None and joined(self._source, end, node.start_byte)
 
     def _word(self, node: Node) -> None:
-        if node.start_byte == node.end_byte:
-            # What the parser added to go on after an error.
+        if node.start_byte == node.end_byte or not self._walk.reading.spend():
+            # The first is what the parser added to go on after an error.
             return
         if self._touches(node):
             if self._open is not None:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 #: quadratic time and worse on repeated openings: 64 KiB of `(a)` is almost a
 #: minute. A script that people write takes a few milliseconds.
 PATIENCE: Final = 0.3
+#: Calls of the parser, each after 100 of its steps: about 20 to 30 nodes, so
+#: that what takes more has more nodes than are read. Without this bound, the
+#: last step on 64 KiB of `a|` takes minutes, and cannot be interrupted.
+_CALLS: Final = 1_000
 #: Calls of the parser, each after 100 of its steps, after the first error:
 #: it then searches for a way to go on, and each step may be slow.
 _RECOVERY: Final = 20
@@ -38,12 +42,14 @@ def parse(source: bytes, patience: float) -> Tree | None:
     from tree_sitter import Parser  # noqa: PLC0415
 
     deadline = time.monotonic() + patience
-    failed = 0
+    called = failed = 0
 
     def hopeless(_offset: int, error: bool, /) -> bool:
-        nonlocal failed
+        nonlocal called, failed
+        called += 1
         failed += error
-        return failed > _RECOVERY or time.monotonic() > deadline
+        hard = called > _CALLS or failed > _RECOVERY
+        return hard or time.monotonic() > deadline
 
     try:
         return Parser(_language()).parse(

@@ -97,7 +97,6 @@ class Walk:
         stack: list[tuple[Node, bool]] = [(root, False)]
         while stack:
             if not self.reading.spend():
-                self.reading.doubt("it is too long to be read")
                 return
             node, sums = stack.pop()
             sums = self._calculates(node, sums)
