@@ -13,139 +13,29 @@ import contextlib
 import gc
 import json
 import os
+import platform
 import resource
 import shutil
+import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import intercepting
+import loads
 import origin
-from measure import MB, duration, interleaved, resident
+from loads import HTTP, KEYED, KINDS, Kind, Report, Way
+from measure import interleaved, resident
 from origin import LARGE, LENGTH, OPEN, SECRET, SMALL, VALUE
 from rivals import plain
 from table import Line, markdown
 
-from isobox import BubblewrapWorkspace, Network, Secret
+from isobox import BubblewrapWorkspace, Network, NetworkRule, Secret
 
 BENCH = Path(__file__).resolve().parent
-
-ADDED = 1.5e-3
-RATE = 300 * MB
-REQUESTS = 2000
-
-Report = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a request gets to the server.
-
-    Attributes:
-        title: What the table calls it.
-        to: The client's words for it, in the sandbox.
-        direct: Who does the same without a filter.
-        rival: Who does the same by mitmproxy.
-        issuer: Who must have signed the certificate that the client sees.
-    """
-
-    title: str
-    to: tuple[str, ...]
-    direct: str
-    rival: str | None = None
-    issuer: str = ""
-
-
-HTTP = (OPEN, "80")
-HTTPS = ("-s", OPEN, "443")
-KEYED = ("-s", SECRET, "443")
-
-DIRECT = {
-    "HTTP": HTTP,
-    "HTTPS": HTTPS,
-    "HTTPS with the key": ("-H", f"Authorization: {VALUE}", *KEYED),
-}
-
-
-def ways(proxy: str) -> list[Way]:
-    """Return isobox's ways to the server."""
-    return [
-        Way("HTTP, caught", HTTP, "HTTP", "mitmproxy HTTP"),
-        Way("HTTP, by the proxy", ("-p", proxy, *HTTP), "HTTP", "mitmproxy HTTP"),
-        Way("HTTPS, passed through", HTTPS, "HTTPS", None, "bench"),
-        Way(
-            "HTTPS, read, key attached",
-            KEYED,
-            "HTTPS with the key",
-            "mitmproxy HTTPS",
-            "isobox workspace CA",
-        ),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What is measured.
-
-    Attributes:
-        title: What the table calls it.
-        load: The client's words for it.
-        path: What is asked for.
-        value: What is taken of the client's report; larger is better unless it
-            is a time.
-    """
-
-    title: str
-    load: tuple[str, ...]
-    path: str
-    value: Callable[[Report], float]
-    time: bool = False
-    target: float | None = None
-
-
-def _rate(report: Report) -> float:
-    return report["requests"] / report["seconds"]
-
-
-KINDS = {
-    "kept": Kind(
-        "a request on a kept connection",
-        ("-k", "-n", "1000"),
-        SMALL,
-        lambda report: report["median"],
-        time=True,
-        target=ADDED,
-    ),
-    "new": Kind(
-        "a request on a new connection",
-        ("-n", "300"),
-        SMALL,
-        lambda report: report["median"],
-        time=True,
-        target=ADDED,
-    ),
-    "stream": Kind(
-        "one stream of 1 GB",
-        ("-n", "1"),
-        LARGE,
-        lambda report: report["bytes"] / report["seconds"],
-        target=RATE,
-    ),
-    "many": Kind(
-        "32 kept connections",
-        ("-k", "-c", "32", "-n", "6000"),
-        SMALL,
-        _rate,
-        target=REQUESTS,
-    ),
-    "many-new": Kind(
-        "32 new connections at a time", ("-c", "32", "-n", "1500"), SMALL, _rate
-    ),
-}
 
 
 class Bench:
@@ -167,7 +57,7 @@ class Bench:
     ) -> None:
         self._load = load
         self._ws = ws
-        self.ways = ways(proxy)
+        self.ways = loads.ways(proxy)
         self._trust = trust
 
     async def outside(self, side: str, words: Sequence[str]) -> Report:
@@ -179,7 +69,7 @@ class Bench:
         """Run it in the sandbox."""
         result = await self._ws.run([f"./{self._load.name}", *words], check=True)
         report = _report(result.stdout_bytes)
-        if not str(report["issuer"]).startswith(way.issuer):
+        if not report["issuer"].startswith(way.issuer):
             raise RuntimeError(f"{way.title}: the certificate is {report['issuer']}'s")
         return report
 
@@ -187,7 +77,7 @@ class Bench:
         """Return everyone who takes part in a measurement."""
         proxy = ("-p", f"127.0.0.1:{intercepting.PORT}")
         found: dict[str, Callable[[], Awaitable[float]]] = {}
-        for name, to in DIRECT.items():
+        for name, to in loads.DIRECT.items():
             found[name] = self._measured(kind, to, lambda w: self.outside("none", w))
         for way in self.ways:
             found[way.title] = self._measured(
@@ -207,7 +97,8 @@ class Bench:
     ) -> Callable[[], Awaitable[float]]:
         async def call() -> float:
             report = await run([*kind.load, *to, kind.path])
-            if report["bytes"] % (LENGTH if kind.path == LARGE else 1024):
+            size = LENGTH if kind.path == LARGE else origin.SIZE
+            if report["bytes"] != report["requests"] * size:
                 raise RuntimeError(f"{to}: {report['bytes']} bytes")
             return kind.value(report)
 
@@ -217,10 +108,10 @@ class Bench:
         """Measure in turns; return the lines of the table."""
         samples = await interleaved(self.contenders(kind), rounds=rounds, warmup=1)
         for name, values in samples.items():
-            said = ", ".join(_said(kind, value) for value in sorted(values))
+            said = ", ".join(loads.said(kind, value) for value in sorted(values))
             print(f"  {name}: {said}", file=sys.stderr)
         found = {name: statistics.median(values) for name, values in samples.items()}
-        return [_line(kind, way, found) for way in self.ways]
+        return [loads.line(kind, way, found) for way in self.ways]
 
     async def weigh(self, connections: int) -> list[Line]:
         """Return what the filter's memory grows by with open connections.
@@ -247,40 +138,6 @@ def _report(output: bytes) -> Report:
     return found
 
 
-def _said(kind: Kind, value: float) -> str:
-    if kind.time:
-        return duration(value)
-    if kind.path == LARGE:
-        return f"{value / MB:.0f} MB/s"
-    return f"{value:.0f}/s"
-
-
-def _line(kind: Kind, way: Way, found: dict[str, float]) -> Line:
-    ours, direct = found[way.title], found[way.direct]
-    theirs = None if way.rival is None else found[way.rival]
-    others = f"direct: {_said(kind, direct)}"
-    ratio = (
-        f"+ {duration(ours - direct)}" if kind.time else f"{ours / direct:.2f} x direct"
-    )
-    target, met = _target(kind, ours, direct)
-    if theirs is not None:
-        others += f"; mitmproxy: {_said(kind, theirs)}"
-        gain = theirs / ours if kind.time else ours / theirs
-        ratio += f", {gain:.1f} x faster"
-        target = f"{target}, faster" if target else "faster"
-        met = (met is not False) and gain > 1
-    work = f"{kind.title}: {way.title}"
-    return Line(work, _said(kind, ours), others, ratio, target, met)
-
-
-def _target(kind: Kind, ours: float, direct: float) -> tuple[str, bool | None]:
-    if kind.target is None:
-        return "", None
-    if kind.time:
-        return f"≤ + {duration(kind.target)}", ours - direct <= kind.target
-    return f"≥ {_said(kind, kind.target)}", ours >= kind.target
-
-
 def compiled(folder: Path) -> Path:
     """Compile the client."""
     made = folder / "load"
@@ -300,7 +157,16 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     with origin.served(lab) as authority:
         os.environ["SSL_CERT_FILE"] = str(authority)
         network = Network(
-            rules=(f"{OPEN}:80", f"{OPEN}:443", f"{SECRET}:443", f"{origin.ADDRESS}:*"),
+            rules=tuple(
+                NetworkRule.parse(rule)
+                for rule in (
+                    f"{OPEN}:80",
+                    f"{OPEN}:443",
+                    f"{SECRET}:443",
+                    # Not a public address: it has to be named.
+                    f"{origin.ADDRESS}:*",
+                )
+            ),
             connections=2000,
             per_second=1_000_000,
         )
@@ -334,7 +200,23 @@ async def main() -> None:
                 print(kind.title, file=sys.stderr)
                 lines += await made.compare(kind, options.rounds)
             lines += await made.weigh(500)
-        print(markdown(lines))
+        print(markdown(lines), *_machine(), sep="\n")
+
+
+def _machine() -> Iterator[str]:
+    yield ""
+    nginx = subprocess.run(["nginx", "-v"], check=True, capture_output=True, text=True)
+    yield ", ".join(
+        (
+            f"{os.cpu_count()} cores",
+            f"Linux {platform.release()}",
+            f"Python {platform.python_version()}",
+            ssl.OPENSSL_VERSION,
+            nginx.stderr.strip().removeprefix("nginx version: "),
+            intercepting.REQUIREMENT,
+            "load {:.1f} {:.1f} {:.1f}".format(*os.getloadavg()),
+        )
+    )
 
 
 def _arguments() -> argparse.Namespace:

@@ -22,7 +22,7 @@ ADDRESS = "203.0.113.1"  # of RFC 5737: nobody's
 OPEN, SECRET = "open.test", "secret.test"
 VALUE = "Bearer 0123456789abcdefghijklmnopqrstuvwxyz"
 SMALL, LARGE = "/small", "/large"
-LENGTH = 1000 * MB
+SIZE, LENGTH = 1024, 1000 * MB
 
 _INSIDE = "ISOBOX_BENCH_INSIDE"
 _DAY = dt.timedelta(days=1)
@@ -98,7 +98,7 @@ def served(folder: Path) -> Iterator[Path]:
     authority = _certificates(folder)
     files = folder / "files"
     files.mkdir()
-    (files / SMALL[1:]).write_bytes(b"0123456789abcdef" * 64)
+    (files / SMALL[1:]).write_bytes(b"0123456789abcdef" * (SIZE // 16))
     with (files / LARGE[1:]).open("wb") as file:
         file.truncate(LENGTH)
     made = _NGINX.format(

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from isobox import BubblewrapWorkspace, LocalWorkspace, MemorySink, Policy, Rule
-from isobox._approval.question import Answer
+from isobox import (
+    Answer,
+    BubblewrapWorkspace,
+    LocalWorkspace,
+    MemorySink,
+    Policy,
+    Rule,
+)
 from isobox.errors import PolicyDeniedError
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 import stat
 import time
 import warnings
@@ -127,7 +126,7 @@ class Project:
             },
             indent=1,
         )
-        name = self._name(f".{secrets.token_hex(8)}")
+        name = self._name(f".{os.urandom(8).hex()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
         fd = os.open(name, flags, 0o600, dir_fd=folder)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
+import os
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -332,7 +332,7 @@ def _question(
         rule=rule,
         reason=reason,
         deadline=deadline,
-        id=secrets.token_hex(8),
+        id=os.urandom(8).hex(),
         workspace=workspace,
         session=session if isinstance(session, str) else None,
         created=time.time(),

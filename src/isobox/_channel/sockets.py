@@ -96,6 +96,7 @@ class SocketConnection(Connection):
         if self._closed:
             return
         self._closed = True
+        self._early = b""
         self._loop.remove_reader(self._number)
         self._loop.remove_writer(self._number)
         if self._reader is not None and not self._reader.done():

@@ -215,16 +215,9 @@ class Secured(Connection):
             for _ in range(_RECORDS):
                 piece = self._tls.read(_RECORD)
                 if not piece:
-                    self._check_end()
                     return pieces, True
                 pieces.append(piece)
         return pieces, False
-
-    def _check_end(self) -> None:
-        # SAFETY: OpenSSL, as Python sets it up, does not tell an end that the other
-        # side has vouched for from one that anybody on the way can bring about.
-        if self._arrived.eof:
-            raise ConnectionAbortedError("cut off without an end of TLS")
 
     @override
     async def send(self, data: bytes) -> None:

@@ -4020,12 +4020,12 @@ _LONGEST_SIFTED = 10_000
 #: Files that a scout looks at between two reports.
 _FILES_AT_A_TIME = 256
 #: Batches that a scout may have before it, and scouts.
-_AHEAD, _MOST_SCOUTS = 3, 4
+_AHEAD, _MOST_SCOUTS = 4, 3
 _HOLDS, _LACKS, _UNREADABLE = b"+-!"
 _TO_SCOUT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-#: Both begin with this byte or the next.
-_UTF16_BEGINS = 0xFE
+_UTF16_MARKS = (b"\xfe\xff", b"\xff\xfe")
+#: Files that are looked at together.
+_TOGETHER = 32
 
 
 def search_tree(
@@ -4416,6 +4416,8 @@ class Scouts:
     def __init__(self, text: bytes) -> None:
         self._finder = Finder(text)
         self._scouts: List[Scout] = []
+        #: Who looks at one batch after another; None is this process.
+        self._turns: List[Optional[Scout]] = [None]
 
     def marked(
         self, batches: Iterator[List[Shelf]]
@@ -4425,7 +4427,8 @@ class Scouts:
         for number, batch in enumerate(batches):
             if number == 1:
                 self._call()  # for the first alone no process would pay
-            given.append((batch, self._give(number, batch)))
+            turn = self._turns[number % len(self._turns)]
+            given.append((batch, turn if turn and turn.give(batch) else None))
             if len(given) > _AHEAD * len(self._scouts):
                 yield self._taken(*given.pop(0))
         for batch, scout in given:
@@ -4433,23 +4436,19 @@ class Scouts:
 
     def _call(self) -> None:
         try:
-            for _ in range(_processors()):
+            for _ in range(_other_processors()):
                 self._scouts.append(Scout(self._finder))
         except OSError:
             pass  # so many processes are not allowed; it goes without
-
-    def _give(self, number: int, batch: List[Shelf]) -> Optional[Scout]:
-        if not self._scouts:
-            return None
-        scout = self._scouts[number % len(self._scouts)]
-        return scout if scout.give(batch) else None
+        # This process goes through the tree besides, and so takes fewer.
+        self._turns += 2 * self._scouts
 
     def _taken(
         self, batch: List[Shelf], scout: Optional[Scout]
     ) -> Tuple[List[Shelf], bytes]:
         count = sum(len(shelf.names) for shelf in batch)
         marks = b"" if scout is None else scout.take(count)
-        if len(marks) < count:  # there is none, or it was killed
+        if len(marks) < count:  # it is for this process, or the scout was killed
             marks = self._finder.marks(batch)
         return batch, marks
 
@@ -4503,13 +4502,13 @@ class Scout:
         os.close(self._reader)
 
 
-def _processors() -> int:
+def _other_processors() -> int:
     """Return how many scouts are of use."""
     try:
         count = len(os.sched_getaffinity(0))
     except AttributeError:
         count = os.cpu_count() or 1
-    return min(count, _MOST_SCOUTS) if count > 1 else 0
+    return min(count - 1, _MOST_SCOUTS)
 
 
 def _scout(finder: Finder, reader: int, writer: int) -> None:
@@ -4552,10 +4551,7 @@ class Finder:
     def __init__(self, text: bytes) -> None:
         import ctypes
 
-        self._text = ctypes.create_string_buffer(text)
-        self._reach = len(text) - 1
-        self._room = bytearray(_SAMPLE + 1)
-        self._kept = (ctypes.c_char * len(self._room)).from_buffer(self._room)
+        self._text = text
         self._strstr = ctypes.PyDLL(None).strstr
         self._strstr.restype = ctypes.c_void_p
 
@@ -4569,49 +4565,48 @@ class Finder:
                 marks += bytes([_UNREADABLE]) * len(shelf.names)
                 continue
             try:
-                marks += self._marks_in(folder, shelf.names)
+                for at in range(0, len(shelf.names), _TOGETHER):
+                    marks += self._marks_in(folder, shelf.names[at : at + _TOGETHER])
             finally:
                 os.close(folder)
         return bytes(marks)
 
     def _marks_in(self, folder: int, names: List[bytes]) -> bytearray:
-        marks = bytearray()
-        strstr, kept, text, room = self._strstr, self._kept, self._text, self._room
-        head = [memoryview(room)[:_SAMPLE]]
+        marks = bytearray([_LACKS]) * len(names)
+        heads: List[bytes] = []
         for name in names:
-            # Below its directory a file is found faster than by a whole path.
+            # From its directory a file is found faster than by a whole path.
             try:
                 fd = os.open(name, _TO_SCOUT, dir_fd=folder)
+                try:
+                    head = os.read(fd, _SAMPLE)
+                    if len(head) == _SAMPLE and self._goes_on(fd, head):
+                        marks[len(heads)] = _HOLDS
+                finally:
+                    os.close(fd)
             except OSError:
-                marks.append(_UNREADABLE)
-                continue
-            try:
-                size = os.readv(fd, head)
-                room[size] = 0
-                holds = strstr(kept, text) or room[0] >= _UTF16_BEGINS
-                if not holds and size == _SAMPLE:
-                    holds = self._goes_on(fd)
-                marks.append(_HOLDS if holds else _LACKS)
-            except OSError:
-                marks.append(_UNREADABLE)
-            finally:
-                os.close(fd)
+                marks[len(heads)] = _UNREADABLE
+                head = b""
+            heads.append(head)
+        # Most often one look at all of them is enough.
+        together = b"\n".join(heads)
+        marked = max(heads) >= _UTF16_MARKS[0]
+        if marked or b"\0" in together or self._strstr(together, self._text):
+            for at, head in enumerate(heads):
+                if self._strstr(head, self._text) or head.startswith(_UTF16_MARKS):
+                    marks[at] = _HOLDS
         return marks
 
-    def _goes_on(self, fd: int) -> bool:
+    def _goes_on(self, fd: int, head: bytes) -> bool:
         """Whether a file holds the text that its first piece has not whole."""
-        room, reach = self._room, self._reach
-        free = memoryview(room)[reach:_SAMPLE]
-        size = whole = _SAMPLE
-        while whole < _LARGEST_SEARCHED and room.find(0, 0, size) < 0:
-            room[:reach] = room[size - reach : size]
-            more = os.readv(fd, [free])
-            if not more:
+        window, size, reach = head, len(head), len(self._text) - 1
+        while size < _LARGEST_SEARCHED and b"\0" not in window:
+            data = os.read(fd, 1 << 20)
+            if not data:
                 break
-            size = reach + more
-            whole += more
-            room[size] = 0
-            if self._strstr(self._kept, self._text):
+            size += len(data)
+            window = window[max(0, len(window) - reach) :] + data
+            if self._strstr(window, self._text):
                 return True
         return False
 

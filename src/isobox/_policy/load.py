@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a file; a person writes no longer one.
 LARGEST: Final = 1 << 20
+_BRANCHES: Final = ("NetworkFile", "NetworkRuleFile", "literal['open','none']")
 _HEADER: Final = re.compile(r"\s*\[\[\s*rules\s*\]\]")
 
 _Text = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -145,7 +146,7 @@ class PolicyFile(_Strict):
     version: Literal[1]
     preset: Literal["read_only", "auto", "full_access"] | None = None
     default: Verdict | None = None
-    network: NetworkFile | None = None
+    network: NetworkFile | Literal["open", "none"] | None = None
     rules: Annotated[list[RuleFile], Field(max_length=1000)] = []
 
 
@@ -178,6 +179,11 @@ def parse(
         _hold(each.examples, rule, where)
         rules.append(rule)
     policy = _policy(given, tuple(rules), source)
+    if tightening and any(rule.reads for rule in policy.network.rules):
+        raise InvalidArgumentError(
+            f"{source}: a project's own rules on hosts are about connections; methods "
+            "and paths are for those who open the workspace"
+        )
     silent = tightening and given.network is None and given.preset is None
     return replace(policy, network=UNSAID) if silent else policy
 
@@ -186,7 +192,8 @@ def layered(policies: Iterable[Policy], project: Policy | None = None) -> Policy
     """Return the policy that several make, the most general one first.
 
     Rules add up, and deny beats ask beats allow whosever they are; the default
-    and the network are those of the last.
+    and the network are those of the last, where what another denies of the network
+    stays denied.
 
     Args:
         policies: Of the system, of the user, of the call.
@@ -197,6 +204,7 @@ def layered(policies: Iterable[Policy], project: Policy | None = None) -> Policy
     for other in others:
         first = replace(
             other,
+            network=other.network.with_denials(first.network),
             rules=first.rules + other.rules,
             read_only=first.read_only or other.read_only,
             tightened_by=first.tightened_by + other.tightened_by,
@@ -225,7 +233,13 @@ def _checked(data: object, source: str) -> object:
 
 
 def _problem(problem: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in problem["loc"]) or "the file"
+    # The branches of a union are told apart by names of ours.
+    steps = [str(step) for step in problem["loc"] if step not in _BRANCHES]
+    where = ".".join(steps) or "the file"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: no such key"
+    if problem["type"] == "model_type":
+        return f"{where}: a table is wanted"
     return f"{where}: {problem['msg']}"
 
 
@@ -273,6 +287,10 @@ def _network(given: NetworkFile, source: str) -> Network:
         return given.network()
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{source}: network: {error}") from None
+
+
+def _network(given: NetworkFile | str) -> Network:
+    return Network.of(given) if isinstance(given, str) else given.network()
 
 
 def _policy(given: PolicyFile, rules: tuple[Rule, ...], source: str) -> Policy:

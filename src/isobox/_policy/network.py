@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from isobox._core import addresses, hosts
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from isobox._core.hosts import Address
     from isobox._core.ops import Connect
 
-__all__ = ["NONE", "OPEN", "Network", "NetworkRule", "Ports"]
+__all__ = ["NONE", "NO_RULE", "OPEN", "Network", "NetworkRule", "Ports"]
 
+#: What stands for a rule where none is about a connection.
+NO_RULE: Final = "default"
 #: Order in which verdicts win: deny beats ask beats allow.
 _STRICTEST: Final[tuple[Verdict, ...]] = ("deny", "ask", "allow")
 
@@ -60,21 +62,32 @@ class Network:
             return NONE
         if given == "open":
             return OPEN
-        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            raise InvalidArgumentError(
-                f'network={given!r}: give "none", "open", or a list of hosts such '
-                'as ["example.org"]'
-            )
+        _check_list("network", given)
         return cls(rules=tuple(map(_rule, cast("Iterable[object]", given))))
 
     def __post_init__(self) -> None:
+        _check_list("Network: rules", self.rules)
         object.__setattr__(self, "rules", tuple(map(_rule, self.rules)))
         object.__setattr__(self, "_index", Index(self.rules))
         if self.otherwise not in ("deny", "ask"):
             raise InvalidArgumentError('Network: otherwise is "deny" or "ask"')
-        for name in ("connections", "per_second"):
-            if getattr(self, name) < 1:
-                raise InvalidArgumentError(f"Network: {name} is at least 1")
+        _check_number("connections", self.connections, 1)
+        _check_number("per_second", self.per_second, 1)
+        for name in ("bytes_in", "bytes_out"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), 0)
+        if not 0 < self.ask_timeout < float("inf"):
+            raise InvalidArgumentError("Network: ask_timeout is more than 0 seconds")
+
+    def with_denials(self, other: Network) -> Network:
+        """Return this network, with what another one denies denied as well."""
+        denials = tuple(rule for rule in other.rules if _denies(rule))
+        return replace(self, rules=(*self.rules, *denials)) if self else self
+
+    @property
+    def only_denies(self) -> bool:
+        """Whether it says of nothing that it is allowed, or to be asked."""
+        return self.otherwise == "deny" and all(map(_denies, self.rules))
 
     def __bool__(self) -> bool:
         return bool(self.rules) or self.otherwise == "ask"
@@ -189,7 +202,7 @@ class Network:
                     return Decision(verdict, str(rule), _REASONS[verdict])
         if self.otherwise == "ask":
             return Decision("ask", "otherwise", f"no rule is about {what}")
-        return Decision("deny", "default", f"no rule allows {what}")
+        return Decision("deny", NO_RULE, f"no rule allows {what}")
 
 
 _REASONS: Final[dict[Verdict, str]] = {
@@ -197,6 +210,23 @@ _REASONS: Final[dict[Verdict, str]] = {
     "ask": "a rule asks a person",
     "deny": "a rule denies it",
 }
+
+
+def _check_list(name: str, given: object) -> None:
+    wrong = isinstance(given, str | bytes | Mapping)
+    if wrong or not isinstance(given, Iterable):
+        raise InvalidArgumentError(
+            f'{name}={given!r}: give "none", "open", or a list of hosts such as '
+            '["example.org"]'
+        )
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or cast("int", value) < least:
+        raise InvalidArgumentError(
+            f"Network: {name}={value!r} is no whole number from {least} on"
+        )
 
 
 def _rule(given: object) -> NetworkRule:

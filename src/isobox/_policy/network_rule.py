@@ -79,7 +79,9 @@ class NetworkRule:
         """
         verdict = _MARKS.get(text[:1], "allow")
         rest = text if verdict == "allow" else text[1:]
-        if "//" in rest or "@" in rest:
+        address = hosts.address_of(rest.partition("/")[0].strip("[]"))
+        path = "/" in rest and address is None
+        if not rest or path or "@" in rest:
             raise InvalidArgumentError(
                 f"network rule {text!r}: write the host alone, such as example.org "
                 "or example.org:443"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._core.ops import Connect
 from isobox._policy.decision import Decision, Verdict
-from isobox._policy.network import NONE, Network
+from isobox._policy.network import NO_RULE, NONE, Network
 from isobox._policy.op_rule import Rule
 from isobox._policy.part import Part, parts
 from isobox._policy.rule_index import RuleIndex
@@ -125,19 +125,25 @@ class Policy:
         for part in parts(op, commands=inside):
             found.append((part, self._of(op, part, root)))
             found.extend(
-                (part, other._of(op, part, root)) for other in self.tightened_by
+                (part, other._of(op, part, root, tightens=True))
+                for other in self.tightened_by
             )
         return found
 
     def _looks_inside(self) -> bool:
         return self._index.looks_inside
 
-    def _of(self, op: Op[object], part: Part, root: str) -> Decision:
+    def _of(
+        self, op: Op[object], part: Part, root: str, *, tightens: bool = False
+    ) -> Decision:
         said = self._of_command(part, root)
         if not isinstance(op, Connect) or self.network is UNSAID:
             return said
+        there = self.network.decide(op)
+        if tightens and self.network.only_denies and there.rule == NO_RULE:
+            return said  # of what it does not deny it says nothing
         # What the rules say of operations never opens a way that the network has not.
-        return max(said, self.network.decide(op), key=_strictness)
+        return max(there, said, key=_strictness)
 
     def _of_command(self, part: Part, root: str) -> Decision:
         # Agents run the same few commands again and again.

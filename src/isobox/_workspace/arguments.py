@@ -140,8 +140,14 @@ NetworkOption = Literal["none", "open"] | Network | Iterable[str | NetworkRule] 
 def policy(given: Policy | None, network: NetworkOption) -> Policy:
     """Return the policy that two arguments make.
 
+    The network takes the place of the policy's; what the policy denies of it stays
+    denied.
+
     Raises:
         InvalidArgumentError: `network` is none of its forms.
     """
     chosen = given or Policy.allow_all()
-    return chosen if network is None else replace(chosen, network=Network.of(network))
+    if network is None:
+        return chosen
+    wanted = Network.of(network).with_denials(chosen.network)
+    return replace(chosen, network=wanted)

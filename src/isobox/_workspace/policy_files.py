@@ -22,11 +22,13 @@ def load_policy(
     *paths: str | os.PathLike[str],
     project: str | os.PathLike[str] | None = None,
     defaults: bool = False,
+    base: Policy | None = None,
 ) -> Policy:
     """Return the policy of one or several files.
 
     Rules add up, and deny beats ask beats allow whosever they are; the default
-    and the network are those of the last file. A project's own file, at
+    and the network are those of the last file, where what another denies of the
+    network stays denied. A project's own file, at
     `.isobox/policy.toml` below it, can only forbid more: whoever works in the
     project could have written it.
 
@@ -36,6 +38,8 @@ def load_policy(
         project: A directory, whose own file is read if it has one.
         defaults: Read the system's (/etc/isobox/policy.toml) and the user's
             (~/.config/isobox/policy.toml) before, where they exist.
+        base: What comes last, after the files; where there are no files and no
+            base, everything inside is allowed.
 
     Raises:
         InvalidArgumentError: A file is missing or malformed, has a key that
@@ -43,11 +47,13 @@ def load_policy(
     """
     # pydantic is loaded by those who read files alone.
     from isobox._policy.load import layered, parse  # noqa: PLC0415
-    from isobox._policy.presets import AUTO  # noqa: PLC0415
+    from isobox._policy.policy import Policy  # noqa: PLC0415
 
     found = [path for path in _defaults() if os.path.exists(path)] if defaults else []
     files = [*found, *(os.fspath(path) for path in paths)]
-    policies = [parse(_text(path), path) for path in files] or [AUTO]
+    policies = [parse(_text(path), path) for path in files]
+    if base is not None or not policies:
+        policies.append(base or Policy.allow_all())
     own = None if project is None else os.path.join(os.fspath(project), PROJECT)
     if own is None or not os.path.lexists(own):
         return layered(policies)

@@ -9,6 +9,7 @@ import typer
 
 from isobox._core.ops import Connect, Read, Remove, Spawn, Write
 from isobox._workspace.policy_files import load_policy
+from isobox.cli import policies
 from isobox.cli.status import Ended, complain, one_line
 from isobox.errors import InvalidArgumentError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from isobox._core.results import Ongoing
     from isobox._policy.decision import Decision
     from isobox._policy.part import Part
-    from isobox._policy.policy import Policy
 
 app = typer.Typer(
     help="Check and explain permission policies.",
@@ -69,6 +69,12 @@ def explain(
     preset: Annotated[
         str | None, typer.Option(help="read_only, auto or full_access.")
     ] = None,
+    project: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR", help="Whose own .isobox/policy.toml can forbid more."
+        ),
+    ] = ".",
     read: Annotated[
         str | None, typer.Option(metavar="PATH", help="Explain a read.")
     ] = None,
@@ -79,7 +85,7 @@ def explain(
         str | None, typer.Option(metavar="PATH", help="Explain a removal.")
     ] = None,
     connect: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Explain a connection.")
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Explain a connection.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print it as one JSON object.")
@@ -87,7 +93,7 @@ def explain(
 ) -> None:
     """Explain a decision."""
     try:
-        chosen = _policy(policy or [], preset)
+        chosen = policies.chosen(policy or [], preset, project)
         op = _op(command or [], read, write, remove, connect)
     except InvalidArgumentError as error:
         complain(str(error))
@@ -97,16 +103,6 @@ def explain(
         typer.echo(json.dumps(_told(chosen.decide(op), parts)))
     else:
         _show(chosen.decide(op), parts)
-
-
-def _policy(files: list[str], preset: str | None) -> Policy:
-    from isobox._policy.policy import Policy  # noqa: PLC0415
-
-    if files and preset is not None:
-        raise InvalidArgumentError("give --policy or --preset, not both")
-    if files:
-        return load_policy(*files)
-    return Policy.preset(preset or "auto")
 
 
 def _op(
@@ -144,8 +140,12 @@ def _connection(text: str) -> Connect:
     from isobox._core import hosts  # noqa: PLC0415
 
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise InvalidArgumentError(f"--connect {text}: write HOST:PORT")
+    if not colon:
+        host, port = text, "443"
+    if not port.isdecimal():
+        raise InvalidArgumentError(
+            f"--connect {text}: write HOST or HOST:PORT, such as example.org:443"
+        )
     return Connect(host=hosts.normal(host), port=int(port), via="direct", reach=_never)
 
 

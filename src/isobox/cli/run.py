@@ -17,11 +17,9 @@ from isobox._audit.asciicast import RecordedProcess, Recorder
 from isobox._audit.sinks import refuse_inside
 from isobox._core.results import RunResult
 from isobox._core.spec import Limits, MinIsolation
-from isobox._policy.policy import Policy
 from isobox._workspace.base import WorkspaceBase
 from isobox._workspace.classes import mount, names
-from isobox._workspace.policy_files import load_policy
-from isobox.cli import network, terminal
+from isobox.cli import network, policies, terminal
 from isobox.cli.person import Person
 from isobox.cli.status import TIMED_OUT
 from isobox.cli.streams import STDERR, STDIN, STDOUT, Collector, carry, copy, feed
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from isobox._core.results import ByteStream, Exit
     from isobox._core.spec import SandboxSpec
     from isobox._policy.network import Network
+    from isobox._policy.policy import Policy
 
 #: What isolates where nobody says what should.
 DEFAULT = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
@@ -240,12 +239,13 @@ def _workspace(request: Request) -> _WithDirectory:
 class _WithDirectory(WorkspaceBase):
     def __init__(self, workdir: str, request: Request) -> None:
         self.person = Person()
+        policy = policies.chosen(request.policies, request.preset, workdir)
         super().__init__(
             env=_variables(request.env),
             audit=request.audit,
             limits=Limits(memory=request.memory),
-            policy=_policy(request, workdir),
-            network=_network(request),
+            policy=policy,
+            network=_network(request, policy),
             secrets=network.secrets(request.secrets),
             approve=self.person.approve if request.asks else None,
         )
@@ -269,20 +269,12 @@ class _WithDirectory(WorkspaceBase):
         )
 
 
-def _policy(request: Request, workdir: str) -> Policy | None:
-    if request.preset is not None and request.policies:
-        raise InvalidArgumentError("give --policy or --preset, not both")
-    if request.preset is not None:
-        return Policy.preset(request.preset)
-    if request.policies:
-        return load_policy(*request.policies, project=workdir)
+def _network(request: Request, policy: Policy) -> Network | None:
+    if request.network:
+        return network.network(request.network, ask=request.ask_network)
+    if request.ask_network:
+        return replace(policy.network, otherwise="ask")
     return None
-
-
-def _network(request: Request) -> Network | None:
-    if not request.network and not request.ask_network:
-        return None
-    return network.network(request.network, ask=request.ask_network)
 
 
 def _least(word: str) -> MinIsolation:

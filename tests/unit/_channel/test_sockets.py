@@ -98,6 +98,36 @@ async def test_a_cancelled_receive_loses_nothing(pair):
     assert await connection.receive() == b"kept"
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_what_was_read_for_a_cancelled_receive_stays(pair, at_once):
+    connection, other = pair
+    receiving = asyncio.create_task(connection.receive())
+    await asyncio.sleep(0)
+    other.sendall(b"kept")
+    # As the loop does, just before the task is cancelled.
+    connection._arrived()
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    if at_once:
+        assert connection.receive_nowait() == b"kept"
+    else:
+        assert await connection.receive() == b"kept"
+
+
+async def test_bytes_that_nobody_waits_for_do_not_keep_the_loop_busy(pair):
+    connection, other = pair
+    receiving = asyncio.create_task(connection.receive())
+    await asyncio.sleep(0)
+    other.sendall(b"one")
+    assert await receiving == b"one"
+    other.sendall(b"two")
+    busy = time.process_time()
+    await asyncio.sleep(0.2)
+    assert time.process_time() - busy < 0.1
+    assert await connection.receive() == b"two"
+
+
 async def test_a_cancelled_send_ends(pair):
     connection, _ = pair
     with anyio.move_on_after(0.05) as scope:

@@ -119,7 +119,8 @@ def test_no_match_is_without_it(pattern, line):
         (b"needle\0", True),
         (b"\0needle", False),
         ("é needle".encode("utf-16"), True),
-        (b"\xfe", True),
+        (b"\xfe", False),
+        (b"\xff\xfe", True),
         (b"x" * (PIECE - 6) + b"needle", True),
         (b"x" * (PIECE - 3) + b"needle", True),
         (b"x" * PIECE + b"needle", True),
@@ -167,7 +168,7 @@ def test_what_has_gone_or_is_another_thing_now_is_not_readable(tmp_path):
 def many(tmp_path, monkeypatch):
     """A tree of many small batches."""
     monkeypatch.setattr(agent, "_FILES_AT_A_TIME", 3)
-    monkeypatch.setattr(agent, "_processors", lambda: 2)
+    monkeypatch.setattr(agent, "_other_processors", lambda: 2)
     for number in range(200):
         folder = tmp_path / f"d{number % 7}" / ("a" if number % 2 else "a-b")
         folder.mkdir(parents=True, exist_ok=True)

@@ -190,6 +190,40 @@ async def test_what_is_cut_off_is_no_end_of_tls():
     await client.aclose()
 
 
+async def test_an_end_that_nobody_vouched_for_is_none():
+    server, client, _, outer = await secured()
+    async with server, client:
+        await client.send(b"half of it")
+        await outer.send_eof()
+        assert await server.receive() == b"half of it"
+        with pytest.raises(ssl.SSLEOFError):
+            await server.receive()
+
+
+async def test_many_records_are_received_at_once():
+    server, client, *_ = await secured()
+    async with server, client:
+        sending = asyncio.ensure_future(client.send(b"x" * 1_000_000))
+        await asyncio.sleep(0.05)
+        pieces = [await server.receive()]
+        while sum(map(len, pieces)) < 1_000_000:
+            pieces.append(await server.receive())
+        await sending
+    assert max(map(len, pieces)) > 1 << 14
+    assert max(map(len, pieces)) <= 1 << 18
+
+
+async def test_after_a_send_that_was_cut_short_nothing_is_sent():
+    server, client, *_ = await secured()
+    async with server, client:
+        with anyio.move_on_after(0.05) as scope:
+            await client.send(bytes(50_000_000))
+        assert scope.cancelled_caught
+        with pytest.raises(BrokenPipeError):
+            await client.send(b"more")
+        await client.abort()
+
+
 async def test_a_peer_that_says_nothing_does_not_keep_tls_open():
     server, client, _, outer = await secured()
     with anyio.fail_after(5):
