@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from isobox._approval.memory import ApprovalsWarning
     from isobox._approval.pending import Pending
     from isobox._approval.question import Answer, Question
     from isobox._audit.asciicast import RecordedProcess, Recorder
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from isobox.errors import IsoboxError
 
 _HOMES = {
+    "ApprovalsWarning": "isobox._approval.memory",
     "SecretError": "isobox._egress.sources",
     "RecordedProcess": "isobox._audit.asciicast",
     "Recorder": "isobox._audit.asciicast",
@@ -106,6 +108,7 @@ _HOMES = {
 
 __all__ = [
     "Answer",
+    "ApprovalsWarning",
     "AuditSink",
     "Availability",
     "Barrier",

@@ -11,6 +11,7 @@ import isobox
 
 PUBLIC = [
     "Answer",
+    "ApprovalsWarning",
     "AuditSink",
     "Availability",
     "Barrier",

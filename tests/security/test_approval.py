@@ -100,6 +100,16 @@ async def test_an_answer_for_the_project_holds_in_later_workspaces(work, state):
     assert list(work.iterdir()) == [work / "b"]
 
 
+async def test_where_commands_could_write_answers_themselves_none_are_kept(work, state):
+    person = Person(Answer(True, "project"))
+    for _ in range(2):
+        async with LocalWorkspace(work, policy=Policy.auto(), approve=person) as ws:
+            for _ in range(2):
+                await ws.run("rm -rf a")
+    assert len(person.asked) == 2
+    assert not state.exists()
+
+
 async def test_questions_and_answers_are_on_record(kind, work):
     sink = MemorySink()
     person = Person(Answer(False, message="no", by="ann"))

@@ -247,3 +247,10 @@ async def test_without_a_budget_nothing_is_counted(kind, work):
         await ws.run("echo x")
         ws.spend(1e9)
         assert ws.spent().ops == 0
+
+
+async def test_what_ran_last_before_a_reset_counts(work):
+    async with BubblewrapWorkspace(work, budget=Budget(cpu=100)) as ws:
+        await ws.run(BUSY)
+        await ws.reset()
+        assert ws.spent().cpu > 0.2

@@ -4018,9 +4018,11 @@ _LONGEST_SOUGHT = 1024
 #: Characters of an expression that is taken to pieces.
 _LONGEST_SIFTED = 10_000
 #: Files that a scout looks at between two reports.
-_FILES_AT_A_TIME = 256
-#: Batches that a scout may have before it, and scouts.
-_AHEAD, _MOST_SCOUTS = 4, 3
+_FILES_AT_A_TIME = 128
+#: Batches that a scout may have before it, that may wait for one, and scouts.
+_AHEAD, _MOST_WAITING, _MOST_SCOUTS = 3, 64, 3
+#: Milliseconds that one waits for a scout.
+_PATIENT = 2
 _HOLDS, _LACKS, _UNREADABLE = b"+-!"
 _TO_SCOUT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
 _UTF16_MARKS = (b"\xfe\xff", b"\xff\xfe")
@@ -4058,12 +4060,12 @@ def _look_where_it_stands(search: Search, files: Files, text: bytes) -> None:
     """Look at the files that hold a text."""
     scouts = Scouts(text)
     try:
-        for batch, marks in scouts.marked(files.batches()):
-            search.files += len(marks) - marks.count(_UNREADABLE)
-            if marks.count(_LACKS) == len(marks):
+        for batch in scouts.marked(files.batches()):
+            marks = batch.marks or b""
+            search.files += batch.count - marks.count(_UNREADABLE)
+            if marks.count(_LACKS) == batch.count:
                 continue
-            paths = [path for shelf in batch for path in shelf.paths()]
-            for path, mark in zip(paths, marks):
+            for path, mark in zip(batch.paths(), marks):
                 if mark == _UNREADABLE:
                     search.skipped.append(path)
                 elif mark == _HOLDS and not search.look_at(path):
@@ -4114,22 +4116,22 @@ class Files:
         for shelf in self._rest:
             yield from shelf.paths()
 
-    def batches(self) -> Iterator[List[Shelf]]:
+    def batches(self) -> Iterator[Batch]:
         """Yield them all, so many at a time."""
-        batch: List[Shelf] = []
+        shelves: List[Shelf] = []
         room = _FILES_AT_A_TIME
         for shelf in self._rest:
             at = 0
             while at < len(shelf.names):
                 names = shelf.names[at : at + room]
-                batch.append(Shelf(shelf.prefix, names))
+                shelves.append(Shelf(shelf.prefix, names))
                 at += len(names)
                 room -= len(names)
                 if not room:
-                    yield batch
-                    batch, room = [], _FILES_AT_A_TIME
-        if batch:
-            yield batch
+                    yield Batch(shelves)
+                    shelves, room = [], _FILES_AT_A_TIME
+        if shelves:
+            yield Batch(shelves)
 
 
 def _test_of_searched(fields: Dict[str, Any]) -> Optional[Callable[[Any], Any]]:
@@ -4407,6 +4409,21 @@ def _longest_literal(pattern: str) -> str:
     return max(runs, key=len)
 
 
+class Batch:
+    """Files that are looked at in one go."""
+
+    def __init__(self, shelves: List[Shelf]) -> None:
+        self.shelves = shelves
+        self.count = sum(len(shelf.names) for shelf in shelves)
+        #: In time, a mark for each file; empty if a scout was lost with it.
+        self.marks: Optional[bytes] = None
+        self.scout: Optional[Scout] = None
+
+    def paths(self) -> List[bytes]:
+        """Return where the files are."""
+        return [path for shelf in self.shelves for path in shelf.paths()]
+
+
 class Scouts:
     """Processes that tell which files hold a text, so that every processor helps.
 
@@ -4416,23 +4433,23 @@ class Scouts:
     def __init__(self, text: bytes) -> None:
         self._finder = Finder(text)
         self._scouts: List[Scout] = []
-        #: Who looks at one batch after another; None is this process.
-        self._turns: List[Optional[Scout]] = [None]
 
-    def marked(
-        self, batches: Iterator[List[Shelf]]
-    ) -> Iterator[Tuple[List[Shelf], bytes]]:
-        """Yield each batch of files with a mark for every file, in order."""
-        given: List[Tuple[List[Shelf], Optional[Scout]]] = []
+    def marked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches in order, with their marks."""
+        waiting: List[Batch] = []
         for number, batch in enumerate(batches):
             if number == 1:
                 self._call()  # for the first alone no process would pay
-            turn = self._turns[number % len(self._turns)]
-            given.append((batch, turn if turn and turn.give(batch) else None))
-            if len(given) > _AHEAD * len(self._scouts):
-                yield self._taken(*given.pop(0))
-        for batch, scout in given:
-            yield self._taken(batch, scout)
+            for scout in self._scouts:
+                scout.take(0)
+            # This process does what nobody is free for, and so waits for none.
+            if not any(scout.give(batch) for scout in self._scouts):
+                batch.marks = self._finder.marks(batch.shelves)
+            waiting.append(batch)
+            while waiting and (waiting[0].marks or len(waiting) > _MOST_WAITING):
+                yield self._done(waiting.pop(0))
+        for batch in waiting:
+            yield self._done(batch)
 
     def _call(self) -> None:
         try:
@@ -4440,17 +4457,13 @@ class Scouts:
                 self._scouts.append(Scout(self._finder))
         except OSError:
             pass  # so many processes are not allowed; it goes without
-        # This process goes through the tree besides, and so takes fewer.
-        self._turns += 2 * self._scouts
 
-    def _taken(
-        self, batch: List[Shelf], scout: Optional[Scout]
-    ) -> Tuple[List[Shelf], bytes]:
-        count = sum(len(shelf.names) for shelf in batch)
-        marks = b"" if scout is None else scout.take(count)
-        if len(marks) < count:  # it is for this process, or the scout was killed
-            marks = self._finder.marks(batch)
-        return batch, marks
+    def _done(self, batch: Batch) -> Batch:
+        if batch.marks is None and batch.scout is not None:
+            batch.scout.take(_PATIENT)
+        # A scout that has not come to it yet may not for long.
+        batch.marks = batch.marks or self._finder.marks(batch.shelves)
+        return batch
 
     def dismiss(self) -> None:
         """End them."""
@@ -4466,8 +4479,11 @@ class Scout:
     """
 
     def __init__(self, finder: Finder) -> None:
+        self._before: List[Batch] = []
         reader, self._writer = os.pipe()
         self._reader, writer = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._reader, _IN)
         try:
             self._pid = os.fork()
             if self._pid == 0:
@@ -4480,19 +4496,26 @@ class Scout:
             os.close(reader)
             os.close(writer)
 
-    def give(self, batch: List[Shelf]) -> bool:
-        """Send a batch; returns whether it took it."""
-        shelves = [b"\0".join([shelf.prefix] + shelf.names) for shelf in batch]
+    def give(self, batch: Batch) -> bool:
+        """Send a batch; returns whether it takes it."""
+        if len(self._before) == _AHEAD:
+            return False
+        shelves = [b"\0".join([each.prefix] + each.names) for each in batch.shelves]
         told = b"\0\0".join(shelves)
         try:
             _write_all(self._writer, len(told).to_bytes(4, "big") + told)
         except OSError:
             return False
+        batch.scout = self
+        self._before.append(batch)
         return True
 
-    def take(self, count: int) -> bytes:
-        """Return the marks of a batch; fewer if it has ended."""
-        return _exactly(self._reader, count)
+    def take(self, patience: int) -> None:
+        """Give their marks to the batches that it does within milliseconds."""
+        while self._before and self._poll.poll(patience):
+            batch = self._before.pop(0)
+            marks = _exactly(self._reader, batch.count)
+            batch.marks = marks if len(marks) == batch.count else b""
 
     def dismiss(self) -> None:
         """End it."""
@@ -4524,8 +4547,8 @@ def _scout(finder: Finder, reader: int, writer: int) -> None:
             if not told:
                 break
             shelves = [each.split(b"\0") for each in told.split(b"\0\0")]
-            batch = [Shelf(each[0], each[1:]) for each in shelves]
-            _write_all(writer, finder.marks(batch))
+            found = [Shelf(each[0], each[1:]) for each in shelves]
+            _write_all(writer, finder.marks(found))
     finally:
         os._exit(0)
 
@@ -4555,10 +4578,10 @@ class Finder:
         self._strstr = ctypes.PyDLL(None).strstr
         self._strstr.restype = ctypes.c_void_p
 
-    def marks(self, batch: List[Shelf]) -> bytes:
+    def marks(self, shelves: List[Shelf]) -> bytes:
         """Return a mark for each file."""
         marks = bytearray()
-        for shelf in batch:
+        for shelf in shelves:
             try:
                 folder = os.open(shelf.prefix, _TO_SCOUT | os.O_DIRECTORY)
             except OSError:

@@ -282,15 +282,11 @@ def _is_about(rule: Rule, text: str) -> bool:
     return any(decision.rule == rule.title for _, decision in about)
 
 
-def _network(given: NetworkFile, source: str) -> Network:
+def _network(given: NetworkFile | str, source: str) -> Network:
     try:
-        return given.network()
+        return Network.of(given) if isinstance(given, str) else given.network()
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{source}: network: {error}") from None
-
-
-def _network(given: NetworkFile | str) -> Network:
-    return Network.of(given) if isinstance(given, str) else given.network()
 
 
 def _policy(given: PolicyFile, rules: tuple[Rule, ...], source: str) -> Policy:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 #: Bytes of the longest code, and nodes of the largest tree, that are read.
 LONGEST: Final = 64 * 1024
@@ -234,7 +234,7 @@ def _bandit() -> Callable[[bytes], list[str]] | None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Without what bandit and its loader say about themselves."""
     loggers = [logging.getLogger(each) for each in ("stevedore.extension", "bandit")]
     before = [each.disabled for each in loggers]

@@ -210,6 +210,12 @@ class WorkspaceBase:
 
         return Gate(self._policy.network, self._secrets)
 
+    def _project(self, sandbox: Sandbox) -> Project | None:
+        """Return what keeps answers, unless commands could write them themselves."""
+        if self._workdir is None or "isolated" not in sandbox.capabilities:
+            return None
+        return Project(self._workdir)
+
     def _provider(self) -> Provider:
         return _registry.provider(self.backend)
 
@@ -232,7 +238,7 @@ class WorkspaceBase:
                 self._approve,
                 workspace=self.workspace_id,
                 record=self._audit.question,
-                project=None if self._workdir is None else Project(self._workdir),
+                project=self._project(sandbox),
             )
             perform = compose(
                 sandbox,
@@ -260,6 +266,9 @@ class WorkspaceBase:
         """Kill every process and release the sandbox; safe to call again."""
         with anyio.CancelScope(shield=True):
             async with self._lock:
+                if self._ledger is not None and self._sandbox is not None:
+                    # The next sandbox's processor time begins at nothing.
+                    await self._ledger.look()
                 sandbox, self._sandbox, self._perform = self._sandbox, None, None
                 self._shells.clear()
                 self._processes.clear()

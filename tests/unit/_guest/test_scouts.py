@@ -216,7 +216,7 @@ def test_a_scout_that_is_lost_is_done_without(many, monkeypatch, lost):
     expected = without("needle", many)
     give = agent.Scout.give
 
-    def killed(scout: agent.Scout, batch: list[agent.Shelf]) -> bool:
+    def killed(scout: agent.Scout, batch: agent.Batch) -> bool:
         if lost == "killed before":
             os.kill(scout._pid, 9)
             eventually(lambda: os.waitid(os.P_PID, scout._pid, os.WEXITED | os.WNOWAIT))

@@ -894,4 +894,9 @@ TABLE = [
         ["g\u0456t status"],
         ["the name of a program holds unusual characters"],
     ),
+    Case("IFS= read -r line", ["IFS= read -r line"]),
+    Case(
+        "cat - <<'E'\nx\nE",
+        ["cat -"],
+    ),
 ]

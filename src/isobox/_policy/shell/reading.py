@@ -155,7 +155,9 @@ class Reading:
 
     def _check(self, call: Call) -> None:
         for variable, value in call.assignments:
-            self.assign(variable, value)
+            # `IFS= read` splits one line, and nothing after it.
+            if (variable, call.name) != ("IFS", "read"):
+                self.assign(variable, value)
         if not call.words:
             return
         self._check_program(call.words[0].text, call.name)
