@@ -18,6 +18,7 @@ from isobox.errors import (
     UnsupportedError,
     WorkspaceClosedError,
 )
+from isobox.testing.contract._base import SOON
 
 pytestmark = pytest.mark.anyio
 
@@ -220,8 +221,8 @@ async def test_what_is_spent_closes_the_workspace(kind, work, spent):
         began = time.monotonic()
         with anyio.fail_after(10), contextlib.suppress(IsoboxError):
             await process.wait()
-        await closed(workspace, within=5)
-        assert time.monotonic() - began < (3.0 if spent == "seconds" else 2.0)
+        await closed(workspace, within=SOON)
+        assert time.monotonic() - began < SOON
         with pytest.raises(CLOSED):
             await workspace.run("touch refused")
     finally:
@@ -236,8 +237,9 @@ async def test_processor_time_closes_a_workspace_that_is_busy(work):
         began = time.monotonic()
         with pytest.raises(CLOSED):
             await workspace.run("while :; do :; done")
-        assert time.monotonic() - began < 5
-        await closed(workspace, within=5)
+        # Nothing else would end it; a busy machine takes its time.
+        assert time.monotonic() - began < SOON
+        await closed(workspace, within=SOON)
     finally:
         await workspace.close()
 

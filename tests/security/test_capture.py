@@ -233,6 +233,12 @@ async def test_names_are_asked_of_the_outlet(sandbox, outlet):
     assert await run(sandbox, "getent", "hosts", "localhost") != ""
 
 
+async def test_names_are_found_by_who_counts_only_real_addresses(sandbox):
+    # AI_ADDRCONFIG, as getent and wget ask: no loopback address counts for it.
+    found = await run(sandbox, "getent", "ahostsv4", "www.example.org")
+    assert found.split()[0] == NAMED
+
+
 async def test_whatever_resolver_is_asked_the_outlet_answers(sandbox):
     asked = ("127.0.0.1", "192.0.2.53", "2001:db8::53", "::1")
     assert await ask(sandbox, *asked) == [NAMED] * 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from typing_extensions import override
 
@@ -44,13 +44,15 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A connection, or a request, that the filter refused.
+    """A connection, or a request, that did not come to pass.
 
     Attributes:
         host: Where it wanted to go.
         port: The port there; 53 for a question for the name.
         rule: The rule that decided, or what else did.
         reason: Why, in words for a person or a model.
+        kind: `connection` and `look-up`, a question for the name, were refused;
+            `unreachable` was allowed, and failed.
     """
 
     host: str
@@ -58,7 +60,12 @@ class Denial:
     rule: str
     reason: str
     when: float = field(default=0.0, compare=False, repr=False)
+    kind: Literal["connection", "look-up", "unreachable"] = "connection"
 
     @override
     def __str__(self) -> str:
+        if self.kind == "look-up":
+            return f"{self.host} (name look-up: {self.reason}; rule {self.rule!r})"
+        if self.kind == "unreachable":
+            return f"{self.host}:{self.port} ({self.reason})"
         return f"{self.host}:{self.port} ({self.reason}; rule {self.rule!r})"

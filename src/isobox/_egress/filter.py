@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from isobox._channel.background import Background, collapsed
 from isobox._core import hosts
-from isobox._core.network import Outlet
+from isobox._core.network import Denial, Outlet
 from isobox._core.ops import Connect
 from isobox._core.results import Connection, Ongoing
 from isobox._egress import dns, look, socks, upstream
 from isobox._egress.budget import Budget
-from isobox._egress.denial import Denials
+from isobox._egress.denial import Denials, denial_of
 from isobox._egress.http import HttpSession, Upstream
 from isobox._egress.names import Names
 from isobox._egress.overrides import overridden
@@ -148,7 +148,9 @@ class Filter(Outlet):
             return dns.answer(question, _LOOPBACK, _TTL)
         decision = self._network.answers(name)
         if decision.verdict == "deny":
-            self.denials.add(name, _DNS, decision.rule, decision.reason)
+            self.denials.add(
+                Denial(name, _DNS, decision.rule, decision.reason, kind="look-up")
+            )
             with contextlib.suppress(asyncio.QueueFull):
                 self._questions.put_nowait(name)
             return dns.nxdomain(question)
@@ -209,11 +211,11 @@ class Filter(Outlet):
                 request = await _negotiated(session, client)
             place = Place(hosts.normal(request.host), request.port)
         except ParseError as error:
-            self.denials.add("malformed request", 0, "socks5", str(error))
+            self.denials.add(Denial("malformed request", 0, "socks5", str(error)))
             await client.send(error.reply)
             return
         except InvalidArgumentError as error:
-            self.denials.add("malformed request", 0, "socks5", str(error))
+            self.denials.add(Denial("malformed request", 0, "socks5", str(error)))
             await client.send(socks.reply(socks.Reply.FAILED))
             return
         try:
@@ -273,21 +275,33 @@ class Filter(Outlet):
 
     async def _performed(self, op: Connect) -> Ongoing:
         try:
-            result = await self._perform(op)
-        except IsoboxError as error:
+            result = await self._answered(op)
+        except (LimitError, PolicyDeniedError, UnreachableError) as error:
             self._recorded.add(error)
             raise
         except Exception as error:
-            # What the caller's own code raises that was asked.
-            refusal = PolicyDeniedError(
-                f"whoever decides failed: {type(error).__name__}", rule="approve"
-            )
+            refusal = PolicyDeniedError(_undecided(error), rule="approve")
             self._recorded.add(refusal)
             raise refusal from error
         asked = _asked(op)
         self._report({"event": "allowed", **asked})
         result.on_end(lambda end: self._report({"event": "ended", **asked, **end}))
         return result
+
+    async def _answered(self, op: Connect) -> Ongoing:
+        """Perform an operation; while a person is asked, it counts as denied."""
+        decision = self._network.decide(op)
+        if decision.verdict != "ask":
+            return await self._perform(op)
+        reason = f"{decision.reason}, and nobody had answered yet"
+        denial = Denial(op.host, op.port, decision.rule, reason)
+        with self.denials.unanswered(denial) as answered:
+
+            async def reach(op_: Connect) -> Ongoing:
+                answered()
+                return await op.reach(op_)
+
+            return await self._perform(replace(op, reach=reach))
 
     def _report(self, report: Report) -> None:
         # Whoever watches cannot be told when the host has no descriptor left.
@@ -296,10 +310,9 @@ class Filter(Outlet):
 
     async def _note(self, error: IsoboxError, place: Place, via: Via) -> None:
         """Keep what was refused, for the model, for whoever watches, on record."""
-        if isinstance(error, PolicyDeniedError):
-            self.denials.add(place.host, place.port, error.rule, error.reason)
-        elif isinstance(error, LimitError):
-            self.denials.add(place.host, place.port, "limit", str(error))
+        denial = denial_of(error, place.host, place.port)
+        if denial is not None:
+            self.denials.add(denial)
         self._report(
             {
                 "event": "refused",
@@ -357,7 +370,7 @@ class Filter(Outlet):
 
     async def _inspect(self, client: Peeked, link: Tally, place: Place) -> None:
         server = Peeked(link)
-        web = place.port in _WEB or self._is_read(place)
+        web = place.port in _WEB or self._is_web(place)
         if not web and await look.server_speaks_first(client, server):
             # No server of the web does, so nobody takes what follows for HTTP.
             await join(client, server)
@@ -446,11 +459,22 @@ class Filter(Outlet):
             )
 
     def _is_read(self, place: Place) -> bool:
-        host, port = place.host, place.port
-        if self._network.passes(host, port):
+        """Whether TLS to a place ends here.
+
+        Where there are secrets, it is read everywhere: a placeholder on its way
+        to a host that it is not for is seen nowhere else.
+        """
+        if self._network.passes(place.host, place.port):
             return False
-        secret = self._vault is not None and self._vault.applies(host, port)
-        return secret or self._network.reads(host, port)
+        secrets = self._vault is not None and self._vault.has_secrets
+        return secrets or self._network.reads(place.host, place.port)
+
+    def _is_web(self, place: Place) -> bool:
+        """Whether only requests are carried there: they are changed, or decided."""
+        secret = self._vault is not None and self._vault.applies(place.host, place.port)
+        return self._is_read(place) and (
+            secret or self._network.reads(place.host, place.port)
+        )
 
     # Requests.
 
@@ -548,6 +572,13 @@ class _Decided(Ongoing):
     def __init__(self) -> None:
         super().__init__()
         self._ended({})
+
+
+def _undecided(error: Exception) -> str:
+    """Return why the caller's own code, that was asked, gave no answer."""
+    if isinstance(error, InvalidArgumentError):
+        return str(error)
+    return f"whoever decides failed: {type(error).__name__}"
 
 
 def _asked(op: Connect) -> Report:

@@ -15,6 +15,7 @@ from isobox._egress import headers as heads
 from isobox._egress import place as places
 from isobox._egress.headers import LARGEST_HEAD
 from isobox._egress.place import BadRequestError
+from isobox._egress.refusal import phrase
 from isobox._egress.request import Request
 from isobox._egress.sources import SecretError
 from isobox._egress.wire import BROKEN, join
@@ -615,6 +616,7 @@ class HttpSession:
         body = text.encode("utf-8", "replace")
         head = h11.Response(
             status_code=status,
+            reason=phrase(text),
             headers=[
                 (b"Content-Type", b"text/plain; charset=utf-8"),
                 (b"Content-Length", str(len(body)).encode("ascii")),

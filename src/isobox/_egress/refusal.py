@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from isobox._egress.place import BadRequestError
 from isobox._egress.sources import SecretError
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from isobox._egress.headers import Headers
     from isobox._egress.place import Place
     from isobox.errors import IsoboxError
+
+#: Characters of a reason in a status line.
+_PHRASE: Final = 200
 
 
 def explained(error: IsoboxError, place: Place | None) -> tuple[int, str, Headers]:
@@ -35,6 +38,12 @@ def explained(error: IsoboxError, place: Place | None) -> tuple[int, str, Header
         # Why there is none is for who has it, and not for who uses it.
         return 502, f"isobox cannot get secret {error.secret} for {what}\n", []
     return 502, f"isobox cannot reach {what}: {error}\n", []
+
+
+def phrase(text: str) -> bytes:
+    """Return a text as the reason of a status line, which most programs print."""
+    # SAFETY: it may hold what a request chose; nothing in it can end the line.
+    return _in_header(text.strip())[:_PHRASE].encode("ascii")
 
 
 def _in_header(text: str) -> str:

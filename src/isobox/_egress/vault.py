@@ -67,8 +67,13 @@ class Vault:
         """Return the variables inside, with a placeholder each."""
         return {s.variable: self._placeholders[s.name] for s in self._secrets}
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self._secrets)
+
     def applies(self, host: str, port: int) -> bool:
-        """Whether requests there may carry a secret, so that TLS ends here."""
+        """Whether requests there may carry a secret."""
         return any(secret.applies(host, port) for secret in self._secrets)
 
     def find(self, data: bytes) -> str | None:

@@ -4026,8 +4026,8 @@ _PATIENT = 2
 _HOLDS, _LACKS, _UNREADABLE = b"+-!"
 _TO_SCOUT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
 _UTF16_MARKS = (b"\xfe\xff", b"\xff\xfe")
-#: Files that are looked at together.
-_TOGETHER = 32
+#: Files that are looked at together, and how much of each.
+_TOGETHER, _HEAD = 32, 8192
 
 
 def search_tree(
@@ -4441,7 +4441,8 @@ class Scouts:
             if number == 1:
                 self._call()  # for the first alone no process would pay
             for scout in self._scouts:
-                scout.take(0)
+                while scout.take(0):
+                    pass
             # This process does what nobody is free for, and so waits for none.
             if not any(scout.give(batch) for scout in self._scouts):
                 batch.marks = self._finder.marks(batch.shelves)
@@ -4459,8 +4460,9 @@ class Scouts:
             pass  # so many processes are not allowed; it goes without
 
     def _done(self, batch: Batch) -> Batch:
-        if batch.marks is None and batch.scout is not None:
-            batch.scout.take(_PATIENT)
+        scout = batch.scout
+        while batch.marks is None and scout is not None and scout.take(_PATIENT):
+            pass
         # A scout that has not come to it yet may not for long.
         batch.marks = batch.marks or self._finder.marks(batch.shelves)
         return batch
@@ -4510,12 +4512,14 @@ class Scout:
         self._before.append(batch)
         return True
 
-    def take(self, patience: int) -> None:
-        """Give their marks to the batches that it does within milliseconds."""
-        while self._before and self._poll.poll(patience):
-            batch = self._before.pop(0)
-            marks = _exactly(self._reader, batch.count)
-            batch.marks = marks if len(marks) == batch.count else b""
+    def take(self, patience: int) -> bool:
+        """Give its marks to the next batch, if they come within milliseconds."""
+        if not self._before or not self._poll.poll(patience):
+            return False
+        batch = self._before.pop(0)
+        marks = _exactly(self._reader, batch.count)
+        batch.marks = marks if len(marks) == batch.count else b""
+        return True
 
     def dismiss(self) -> None:
         """End it."""
@@ -4575,6 +4579,8 @@ class Finder:
         import ctypes
 
         self._text = text
+        self._room = bytearray(_SAMPLE + 1)
+        self._pointer = (ctypes.c_char * len(self._room)).from_buffer(self._room)
         self._strstr = ctypes.PyDLL(None).strstr
         self._strstr.restype = ctypes.c_void_p
 
@@ -4602,8 +4608,8 @@ class Finder:
             try:
                 fd = os.open(name, _TO_SCOUT, dir_fd=folder)
                 try:
-                    head = os.read(fd, _SAMPLE)
-                    if len(head) == _SAMPLE and self._goes_on(fd, head):
+                    head = os.read(fd, _HEAD)
+                    if len(head) == _HEAD and self._holds(fd, head):
                         marks[len(heads)] = _HOLDS
                 finally:
                     os.close(fd)
@@ -4620,17 +4626,24 @@ class Finder:
                     marks[at] = _HOLDS
         return marks
 
-    def _goes_on(self, fd: int, head: bytes) -> bool:
-        """Whether a file holds the text that its first piece has not whole."""
-        window, size, reach = head, len(head), len(self._text) - 1
-        while size < _LARGEST_SEARCHED and b"\0" not in window:
-            data = os.read(fd, 1 << 20)
-            if not data:
+    def _holds(self, fd: int, head: bytes) -> bool:
+        """Whether a file that is longer than its head may hold the text."""
+        if head.startswith(_UTF16_MARKS) or self._strstr(head, self._text):
+            return True
+        room, reach = self._room, len(self._text) - 1
+        free = memoryview(room)[reach:_SAMPLE]
+        room[:reach] = head[len(head) - reach :]
+        whole, binary = len(head), b"\0" in head
+        while whole < _LARGEST_SEARCHED and not binary:
+            more = os.readv(fd, [free])
+            if not more:
                 break
-            size += len(data)
-            window = window[max(0, len(window) - reach) :] + data
-            if self._strstr(window, self._text):
+            size = reach + more
+            room[size] = 0
+            if self._strstr(self._pointer, self._text):
                 return True
+            whole, binary = whole + more, room.find(0, 0, size) >= 0
+            room[:reach] = room[size - reach : size]
         return False
 
 

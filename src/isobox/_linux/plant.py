@@ -34,10 +34,12 @@ CLONE_NEWNET = 0x40000000
 NS_GET_USERNS = 0xB701
 
 AF_NETLINK = 16
+RTM_NEWADDR = 20
 RTM_NEWROUTE = 24
 #: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE
 NEW = 0x1 | 0x4 | 0x400 | 0x100
 RTA_OIF = 4
+IFA_ADDRESS, IFA_LOCAL = 1, 2
 RT_TABLE_LOCAL = 255
 RTPROT_STATIC = 4
 RT_SCOPE_HOST = 254
@@ -106,6 +108,7 @@ def plant(spec: Spec, host: _socket.socket) -> None:
     if spec.routes:
         for family in families:
             make_all_local(family)
+        give_address()
         let_wait()
     for kind, address, port in spec.sockets:
         if family_of(kind) in families:
@@ -162,13 +165,30 @@ def make_all_local(family: int) -> None:
         *(family, 0, 0, 0, RT_TABLE_LOCAL, RTPROT_STATIC, scope, RTN_LOCAL, 0),
     )
     route += struct.pack("HHi", 8, RTA_OIF, LOOPBACK)
-    header = struct.pack("IHHII", 16 + len(route), RTM_NEWROUTE, NEW, 1, 0)
+    ask_kernel(RTM_NEWROUTE, route, f"route for family {int(family)}")
+
+
+def give_address() -> None:
+    """Do as `ip address add 198.19.255.254/32 dev lo` does.
+
+    Programs that ask for names only of families that the machine has an address
+    of (AI_ADDRCONFIG) do not count loopback ones. No name is given this one.
+    """
+    address = _socket.inet_aton("198.19.255.254")
+    told = struct.pack("BBBBI", _socket.AF_INET, 32, 0, 0, LOOPBACK)
+    for kind in (IFA_LOCAL, IFA_ADDRESS):
+        told += struct.pack("HH4s", 8, kind, address)
+    ask_kernel(RTM_NEWADDR, told, "address")
+
+
+def ask_kernel(kind: int, body: bytes, what: str) -> None:
+    header = struct.pack("IHHII", 16 + len(body), kind, NEW, 1, 0)
     netlink = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, 0)
-    netlink.send(header + route)
+    netlink.send(header + body)
     code = struct.unpack_from("i", netlink.recv(4096), 16)[0]
     netlink.close()
     if code:
-        raise OSError(-code, os.strerror(-code), f"route for family {int(family)}")
+        raise OSError(-code, os.strerror(-code), what)
 
 
 def let_wait() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from isobox._policy.part import Part
+    from isobox._policy.shell import Command
 
 #: Wildcards of one pattern: each may be tried at each place of a text.
 _MOST_WILDCARDS: Final = 8
@@ -119,6 +120,8 @@ class Rule:
         command = part.command
         if command is None or not _any(self.programs, command.program):
             return False
+        if self.verdict == "allow" and not _is_plain(command):
+            return False
         return all(_some(each, command.arguments) for each in self.arguments)
 
     def _has_path(self, path: str | None, root: str) -> bool:
@@ -144,6 +147,17 @@ class Rule:
             yield from texts
         if self.larger_than is not None:
             yield f"over {self.larger_than} bytes"
+
+
+def _is_plain(command: Command) -> bool:
+    """Whether a command is surely what it looks like, so that it can be allowed.
+
+    Not what runs by way of another program, nor a program of that name in a
+    directory that anybody can write to, nor arguments that only running it tells.
+    """
+    path = command.path or ""
+    known = "/" not in path or path.startswith(("/usr/bin/", "/bin/", "/usr/local/"))
+    return known and not command.dynamic and not command.through
 
 
 def _check(title: str, pattern: str) -> None:

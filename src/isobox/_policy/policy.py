@@ -137,7 +137,9 @@ class Policy:
         self, op: Op[object], part: Part, root: str, *, tightens: bool = False
     ) -> Decision:
         said = self._of_command(part, root)
-        if not isinstance(op, Connect) or self.network is UNSAID:
+        if not isinstance(op, Connect) or said.verdict == "deny":
+            return said
+        if self.network is UNSAID:
             return said
         there = self.network.decide(op)
         if tightens and self.network.only_denies and there.rule == NO_RULE:

@@ -14,7 +14,8 @@ from tests.unit._guest.client import SEARCH, Guest, eventually
 from isobox._channel import unpack
 from isobox._guest import agent
 
-PIECE = 1 << 16  # what is read of a file at once
+HEAD = 8192  # what is looked at of every file
+PIECE = 1 << 16  # what is read of others at once
 
 
 def needed(pattern: str, *, literal: bool = False, ignore_case: bool = False) -> bytes:
@@ -121,6 +122,14 @@ def test_no_match_is_without_it(pattern, line):
         ("é needle".encode("utf-16"), True),
         (b"\xfe", False),
         (b"\xff\xfe", True),
+        (b"x" * (HEAD - 6) + b"needle", True),
+        (b"x" * (HEAD - 3) + b"needle", True),
+        (b"x" * HEAD + b"needle", True),
+        (b"x" * HEAD + b"needl", False),
+        (b"\xff\xfe" + b"x" * HEAD, True),
+        (b"\0" + b"x" * HEAD + b"needle", False),
+        (b"x" * (HEAD + PIECE - 8) + b"needle", True),
+        (b"x" * (HEAD + PIECE - 5) + b"needle", True),
         (b"x" * (PIECE - 6) + b"needle", True),
         (b"x" * (PIECE - 3) + b"needle", True),
         (b"x" * PIECE + b"needle", True),
@@ -141,7 +150,7 @@ def test_a_file_that_may_hold_it_is_marked(tmp_path, content, holds):
 
 
 def test_a_text_of_one_byte_is_found_behind_the_first_piece(tmp_path):
-    (tmp_path / "file").write_bytes(b"x" * PIECE + b"y")
+    (tmp_path / "file").write_bytes(b"x" * 2 * PIECE + b"y")
     shelf = agent.Shelf(bytes(tmp_path) + b"/", [b"file"])
     assert agent.Finder(b"y").marks([shelf]) == b"+"
     assert agent.Finder(b"z").marks([shelf]) == b"-"

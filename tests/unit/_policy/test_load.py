@@ -212,11 +212,12 @@ def project(tmp_path):
 
 def own(project, text):
     (project / ".isobox" / "policy.toml").write_text(text)
-    return load_policy(project=project)
+    return load_policy(project=project, base=Policy.auto())
 
 
-def test_a_project_without_a_file_has_the_preset(tmp_path):
-    assert load_policy(project=tmp_path) == Policy.auto()
+def test_without_files_there_is_the_base_alone(tmp_path):
+    assert load_policy(project=tmp_path) == Policy.allow_all()
+    assert load_policy(project=tmp_path, base=Policy.auto()) == Policy.auto()
 
 
 def test_a_project_can_forbid_and_not_allow(project):
@@ -257,7 +258,7 @@ def test_a_project_file_that_is_no_file_is_refused(project, kind, tmp_path):
     else:
         path.symlink_to(tmp_path / ("other" if kind == "link" else "nowhere"))
     with pytest.raises(InvalidArgumentError, match="policy") as caught:
-        load_policy(project=project)
+        load_policy(project=project, base=Policy.auto())
     assert "secret" not in str(caught.value)
 
 

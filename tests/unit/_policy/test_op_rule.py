@@ -127,6 +127,26 @@ def test_paths_are_below_the_root_that_a_backend_has():
     assert not denies(rule, write("/workspace/src/a"), root="/home/me/repo")
 
 
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        ("git status", "allow"),
+        ("/usr/bin/git status", "allow"),
+        ("git status && git status", "allow"),
+        ("./git status", "deny"),
+        ("/tmp/git status", "deny"),
+        ("sudo git status", "deny"),
+        ("git status $X", "deny"),
+        ("git status; ls", "deny"),
+        ("git status > file", "deny"),
+    ],
+)
+def test_only_what_is_surely_it_is_allowed(script, verdict):
+    rule = Rule(verdict="allow", programs=("git",), arguments=("status",))
+    decision = Policy.deny_all().with_rules([rule]).decide(run(script))
+    assert decision.verdict == verdict
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_deny_beats_ask_beats_allow(order):
     rules = [

@@ -96,6 +96,7 @@ def test_an_explanation_as_json(file):
         (["--connect", "www.example.org:443"], "allow"),
         (["--connect", "EVIL.example.org.:443"], "deny"),
         (["--connect", "other.example.org:443"], "deny"),
+        (["--connect", "www.example.org"], "allow"),
     ],
 )
 def test_other_operations_are_explained(file, arguments, verdict):
@@ -109,7 +110,7 @@ def test_other_operations_are_explained(file, arguments, verdict):
     [
         [],
         ["--read", "x", "--write", "y"],
-        ["--connect", "www.example.org"],
+        ["--connect", "www.example.org:x"],
         ["--preset", "yolo", "ls"],
         ["--policy", "/nowhere", "ls"],
     ],
