@@ -80,6 +80,13 @@ def matches(pattern: str, host: str) -> bool:
     return pattern == host
 
 
+def overlap(pattern: str, other: str) -> bool:
+    """Whether some host is what both patterns name."""
+    # One of the names that each stands for tells whether the other is wider.
+    one, two = (each.replace("*", "x") for each in (pattern, other))
+    return pattern == other or matches(pattern, two) or matches(other, one)
+
+
 def pattern(text: str) -> str:
     """Return the one form of a pattern: a host, `*.` and a name, or `*`.
 

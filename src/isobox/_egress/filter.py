@@ -290,6 +290,8 @@ class Filter(Outlet):
 
     async def _answered(self, op: Connect) -> Ongoing:
         """Perform an operation; while a person is asked, it counts as denied."""
+        if not self._network.asks:
+            return await self._perform(op)
         decision = self._network.decide(op)
         if decision.verdict != "ask":
             return await self._perform(op)
@@ -471,10 +473,11 @@ class Filter(Outlet):
 
     def _is_web(self, place: Place) -> bool:
         """Whether only requests are carried there: they are changed, or decided."""
-        secret = self._vault is not None and self._vault.applies(place.host, place.port)
-        return self._is_read(place) and (
-            secret or self._network.reads(place.host, place.port)
-        )
+        host, port = place.host, place.port
+        if self._network.passes(host, port):
+            return False
+        secret = self._vault is not None and self._vault.applies(host, port)
+        return secret or self._network.reads(host, port)
 
     # Requests.
 

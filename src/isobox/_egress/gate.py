@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Ports that are caught though no rule names them: SSH and the web.
 _USUAL: Final = frozenset((22, 80, 443))
+_HTTPS: Final = 443
 #: Ports that are caught at most; every one takes two sockets.
 _MOST: Final = 64
 
@@ -38,14 +39,16 @@ class Gate:
         secrets: What is attached to requests on the way.
 
     Raises:
-        InvalidArgumentError: The secrets contradict one another, or rules name
-            too many ports.
+        InvalidArgumentError: The secrets contradict one another, no rule allows
+            a host of theirs, or rules name too many ports.
     """
 
     def __init__(self, network: Network, secrets: Iterable[Secret]) -> None:
         self._network = network
         secrets = tuple(secrets)
         self.vault = Vault(secrets)
+        for secret in secrets:
+            _check_allowed(secret, network)
         self._authority = Authority() if _reads(network, secrets) else None
         self._capture = Capture(ports=_ports(network))
         self._filter: Filter | None = None
@@ -101,6 +104,15 @@ def now() -> float:
 
 def _reads(network: Network, secrets: tuple[Secret, ...]) -> bool:
     return bool(secrets) or any(rule.reads for rule in network.rules)
+
+
+def _check_allowed(secret: Secret, network: Network) -> None:
+    for host, port in secret.scopes:
+        if not network.could_reach(host, port):
+            where = host if port == _HTTPS else f"{host}:{port}"
+            raise InvalidArgumentError(
+                f"secret {secret.name}: no rule allows {where}; add it to `network`"
+            )
 
 
 def _ports(network: Network) -> tuple[int, ...]:

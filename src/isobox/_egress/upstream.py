@@ -14,6 +14,7 @@ import anyio.to_thread
 from isobox._channel.background import collapsed
 from isobox._channel.sockets import SocketConnection
 from isobox._core.hosts import address_of
+from isobox._egress import hosts_file
 from isobox.errors import PolicyDeniedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ async def resolve(
     except TimeoutError:
         raise UnreachableError(f"{host}: the resolver did not answer") from None
     except (OSError, UnicodeError) as error:
-        raise UnreachableError(f"{host} does not resolve: {error}") from None
+        words = error.strerror if isinstance(error, OSError) else error
+        raise UnreachableError(f"{host} does not resolve: {words}") from None
     # A mapped address is the IPv4 address; one with a zone is nobody's.
     addresses = [address_of(text) for text in dict.fromkeys(found)]
     usable = [address for address in addresses if address is not None][:_MOST]
@@ -92,7 +94,11 @@ async def resolve(
 
 
 def _lookup(host: str, port: int) -> list[str]:
-    # The final dot: no search domain of the host's is tried.
+    # The final dot: no search domain of the host's is tried. With it, glibc does
+    # not find what /etc/hosts names.
+    own = hosts_file.addresses(host)
+    if own:
+        return own
     found = socket.getaddrinfo(f"{host}.", port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found if "%" not in str(entry[4][0])]
 

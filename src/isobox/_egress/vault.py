@@ -265,11 +265,7 @@ def _check_places(secrets: tuple[Secret, ...]) -> None:
 def _meet(a: Secret, b: Secret) -> bool:
     """Whether some host is in the scopes of both."""
     return any(
-        port == other and (_within(name, pattern) or _within(pattern, name))
+        port == other and hosts.overlap(name, pattern)
         for name, port in a.scopes
         for pattern, other in b.scopes
     )
-
-
-def _within(narrow: str, wide: str) -> bool:
-    return narrow == wide or hosts.matches(wide, narrow.replace("*", "x"))

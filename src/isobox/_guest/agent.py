@@ -4636,12 +4636,12 @@ class Finder:
         whole, binary = len(head), b"\0" in head
         while whole < _LARGEST_SEARCHED and not binary:
             more = os.readv(fd, [free])
-            if not more:
-                break
             size = reach + more
             room[size] = 0
             if self._strstr(self._pointer, self._text):
                 return True
+            if more < len(free):
+                break
             whole, binary = whole + more, room.find(0, 0, size) >= 0
             room[:reach] = room[size - reach : size]
         return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from isobox._core import addresses, hosts
 from isobox._policy.decision import Decision, Verdict
 from isobox._policy.index import Index
-from isobox._policy.network_rule import NetworkRule, Ports
+from isobox._policy.network_rule import NetworkRule, Ports, is_own
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -89,6 +89,24 @@ class Network:
         """Whether it says of nothing that it is allowed, or to be asked."""
         return self.otherwise == "deny" and all(map(_denies, self.rules))
 
+    @property
+    def asks(self) -> bool:
+        """Whether a person may be asked about a connection, or a request."""
+        return self.otherwise == "ask" or any(map(_asks, self.rules))
+
+    def could_reach(self, pattern: str, port: int) -> bool:
+        """Whether a rule lets something through, asked or not, of what `pattern` names.
+
+        Args:
+            pattern: A host, or `*.` and a name, in the one form.
+            port: The port there.
+        """
+        return self.otherwise == "ask" or any(
+            rule.has_port(port) and rule.meets(pattern)
+            for rule in self.rules
+            if not _denies(rule)
+        )
+
     def __bool__(self) -> bool:
         return bool(self.rules) or self.otherwise == "ask"
 
@@ -135,10 +153,13 @@ class Network:
             allows = rule.verdict == "allow" or (host == text and not _denies(rule))
             if allows and rule.names(address):
                 return Decision("allow", str(rule), f"{text} is named")
+        # The loopback is the sandbox's own, and no rule can name it.
+        hint = "" if is_own(address) else "; to allow it, name the address in a rule"
         return Decision(
             "deny",
             "not public",
-            f"{host} is at {text} ({kind.replace('_', '-')}), which no rule names",
+            f"{host} is at {text} ({kind.replace('_', '-')}), which no rule names"
+            f"{hint}",
         )
 
     def reads(self, host: str, port: int) -> bool:
@@ -242,6 +263,10 @@ def _rule(given: object) -> NetworkRule:
 
 def _denies(rule: NetworkRule) -> bool:
     return rule.verdict == "deny"
+
+
+def _asks(rule: NetworkRule) -> bool:
+    return rule.verdict == "ask"
 
 
 def _is_narrow(rule: NetworkRule) -> bool:

@@ -119,6 +119,13 @@ class NetworkRule:
             return False
         return _within(self.network, block)
 
+    def meets(self, pattern: str) -> bool:
+        """Whether it is about something that a pattern names, on whatever port."""
+        address = hosts.address_of(pattern)
+        if address is not None or self.network is not None:
+            return address is not None and self.has_address(address)
+        return hosts.overlap(self.host, pattern)
+
     def fits(self, method: str, path: str) -> bool:
         """Whether a request is one that it is about; the path is without query."""
         return self._fits_method(method) and self._fits_path(path)
@@ -203,6 +210,11 @@ def _refuse_own(text: str, host: str, network: addresses.Network | None) -> None
             f"network rule {text!r}: localhost is the sandbox's own; "
             "expose_host_port leads to a port of the host's loopback"
         )
+
+
+def is_own(address: Address) -> bool:
+    """Whether an address is the sandbox's own, which no rule can allow."""
+    return any(address in block for block in _OWN)
 
 
 def _check_ports(ports: object) -> None:

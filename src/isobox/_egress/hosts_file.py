@@ -1,0 +1,51 @@
+"""The host's own names: what /etc/hosts says."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+from isobox._core.hosts import address_of
+from isobox.errors import InvalidArgumentError
+
+_PATH: Final = "/etc/hosts"
+#: Bytes of it that are read: lists of hosts to be blocked have several 100,000
+#: lines, and every connection reads it.
+_MOST: Final = 16 << 20
+
+
+def addresses(host: str, path: str = _PATH) -> list[str]:
+    """Return the addresses that the file gives a name, as text; often none.
+
+    Args:
+        host: A name in the one form.
+        path: The file; one that cannot be read names nothing.
+    """
+    wanted = host.encode("ascii")
+    found: list[str] = []
+    text = _read(path).lower()
+    if wanted not in text:
+        return found
+    for line in text.split(b"\n"):
+        address, *names = line.partition(b"#")[0].split() or [b""]
+        if wanted in names and _is_address(address):
+            found.append(address.decode("ascii"))
+    return found
+
+
+def _read(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    with open(fd, "rb") as file:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        return file.read(_MOST) if regular else b""
+
+
+def _is_address(text: bytes) -> bool:
+    try:
+        return address_of(text.decode("ascii")) is not None
+    except (InvalidArgumentError, UnicodeDecodeError):
+        return False
