@@ -15,6 +15,7 @@ from tests.unit.egress.talk import Server, talk
 from isobox import NetworkRule
 from isobox._egress import look
 from isobox._egress.overrides import overridden
+from isobox._egress.redact import Redactor
 from isobox._egress.request import Request
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +90,8 @@ class Raw(Server):
     ],
 )
 async def test_a_value_is_not_told_by_what_is_said_of_a_bad_answer(answer):
-    told = await talk(GET, answer=lambda _: answer, kind=Raw)
+    redactor = Redactor([SECRET])
+    told = await talk(GET, answer=lambda _: answer, kind=Raw, redactor=redactor)
     assert told.statuses == [502]
     assert SECRET[:8] not in told.said
 

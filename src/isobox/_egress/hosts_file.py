@@ -9,22 +9,23 @@ from typing import Final
 from isobox._core.hosts import address_of
 from isobox.errors import InvalidArgumentError
 
-_PATH: Final = "/etc/hosts"
+PATH: Final = "/etc/hosts"
 #: Bytes of it that are read: lists of hosts to be blocked have several 100,000
 #: lines, and every connection reads it.
 _MOST: Final = 16 << 20
 
 
-def addresses(host: str, path: str = _PATH) -> list[str]:
+def addresses(host: str) -> list[str]:
     """Return the addresses that the file gives a name, as text; often none.
+
+    A file that cannot be read names nothing.
 
     Args:
         host: A name in the one form.
-        path: The file; one that cannot be read names nothing.
     """
     wanted = host.encode("ascii")
     found: list[str] = []
-    text = _read(path).lower()
+    text = _read(PATH).lower()
     if wanted not in text:
         return found
     for line in text.split(b"\n"):

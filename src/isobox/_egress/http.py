@@ -183,9 +183,9 @@ class HttpSession:
         try:
             return self._inbound.next_event()
         except h11.RemoteProtocolError as error:
-            raise BadRequestError(
-                str(error)[:_WORDS], status=error.error_status_hint
-            ) from None
+            # What it quotes of a chunk is what happens to have arrived.
+            words = str(error).partition(": bytearray(")[0][:_WORDS]
+            raise BadRequestError(words, status=error.error_status_hint) from None
 
     # Where to.
 

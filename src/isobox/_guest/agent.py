@@ -4018,7 +4018,7 @@ _LONGEST_SOUGHT = 1024
 #: Characters of an expression that is taken to pieces.
 _LONGEST_SIFTED = 10_000
 #: Files that a scout looks at between two reports.
-_FILES_AT_A_TIME = 128
+_FILES_AT_A_TIME = 256
 #: Batches that a scout may have before it, that may wait for one, and scouts.
 _AHEAD, _MOST_WAITING, _MOST_SCOUTS = 3, 64, 3
 #: Milliseconds that one waits for a scout.

@@ -407,7 +407,8 @@ def test_answers(rules, name, expected):
             Decision(
                 "deny",
                 "not public",
-                "a.test is at 10.0.0.1 (private), which no rule names",
+                "a.test is at 10.0.0.1 (private), which no rule names; to allow it, "
+                "name the address in a rule",
             ),
         ),
         (

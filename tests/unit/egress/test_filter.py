@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
+import time
 from dataclasses import replace
 
 import anyio
@@ -15,6 +16,7 @@ from tests.unit.egress.talk import pair
 
 from isobox._approval.question import Answers
 from isobox._audit.sinks import MemorySink
+from isobox._core.network import Denial
 from isobox._core.stack import compose
 from isobox._egress import dns, look, upstream
 from isobox._egress import filter as module
@@ -239,7 +241,11 @@ async def test_a_host_that_is_denied(world):
 async def test_a_host_that_cannot_be_reached(world):
     it = await world("a.test")
     assert await said_by(it.dial(it.address("a.test"), 443)) is None
-    assert it.denials == []
+    assert it.filter.denials.since(0) == (
+        Denial(
+            "a.test", 443, "unreachable", "cannot reach a.test:443", kind="unreachable"
+        ),
+    )
     assert it.outcomes == [(False, "UnreachableError")]
 
 
@@ -323,6 +329,42 @@ async def test_who_decides_may_fail(world):
     assert await said_by(it.dial(it.address("a.test"), 80)) is None
     assert it.denials == [("a.test", 80, "approve")]
     assert it.outcomes == [(False, "ZeroDivisionError")]
+
+
+@pytest.mark.parametrize("answer", [None, 1, "yes"])
+async def test_an_answer_that_is_none(world, answer):
+    it = await world("?a.test", approve=lambda _: answer)
+    said = await said_by(
+        it.proxy(), b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"
+    )
+    kind = type(answer).__name__
+    reason = f"approve returned {kind}; return True, False or an Answer"
+    assert said.startswith(b"HTTP/1.1 403 ")
+    assert reason.encode() in said
+    assert it.filter.denials.since(0) == (Denial("a.test", 80, "approve", reason),)
+    assert it.reached == []
+
+
+async def test_while_a_person_is_asked_it_counts_as_denied(world):
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def approve(_):
+        asked.set()
+        await go_on.wait()
+        return True
+
+    it = await world("?a.test:5432", approve=approve)
+    it.servers["a.test", 5432] = echo
+    inside = it.dial(it.address("a.test"), 5432)
+    await asked.wait()
+    reason = "a rule asks a person, and nobody had answered yet"
+    waiting = Denial("a.test", 5432, "?a.test:5432", reason)
+    assert it.filter.denials.since(time.monotonic()) == (waiting,)
+    go_on.set()
+    await inside.send(b"\0")
+    assert await inside.receive() == b"\0"
+    assert it.filter.denials.since(0) == ()
+    await inside.aclose()
 
 
 async def test_a_person_is_asked_once_and_not_about_each_request(world):

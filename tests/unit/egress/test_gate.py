@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from isobox._core.network import Capture
+from isobox._core.network import Capture, Denial
 from isobox._core.spec import SandboxSpec
 from isobox._egress.gate import Gate, now
 from isobox._egress.secret import Secret
@@ -57,6 +57,47 @@ def test_ports_that_are_caught():
         Gate(Network.of(many), [])
 
 
+def given(*hosts):
+    return Secret("KEY", source=lambda: "value", hosts=hosts)
+
+
+@pytest.mark.parametrize(
+    ("rules", "hosts", "missing"),
+    [
+        (["a.test"], ["b.test"], "b.test"),
+        (["a.test"], ["a.test", "b.test"], "b.test"),
+        (["a.test"], ["a.test:8443"], "a.test:8443"),
+        (["a.test:8443"], ["a.test"], "a.test"),
+        (["*.a.test"], ["a.test"], "a.test"),
+        (["a.test", "!b.test"], ["b.test"], "b.test"),
+        (["a.test"], ["*.a.test"], "*.a.test"),
+        (["192.0.2.0/24"], ["a.test"], "a.test"),
+        (["192.0.2.0/24"], ["198.51.100.1"], "198.51.100.1"),
+    ],
+)
+def test_a_secret_for_what_no_rule_allows(rules, hosts, missing):
+    with pytest.raises(InvalidArgumentError) as met:
+        Gate(Network.of(rules), [given(*hosts)])
+    assert str(met.value) == (
+        f"secret KEY: no rule allows {missing}; add it to `network`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "hosts"),
+    [
+        (["*.a.test"], ["b.a.test", "*.b.a.test"]),
+        (["b.a.test"], ["*.a.test"]),
+        (["?a.test"], ["a.test"]),
+        (["*"], ["a.test", "*.b.test", "192.0.2.1"]),
+        (["192.0.2.0/24"], ["192.0.2.1"]),
+        (Network(otherwise="ask"), ["a.test:8443"]),
+    ],
+)
+def test_a_secret_for_what_some_rule_could_allow(rules, hosts):
+    Gate(Network.of(rules), [given(*hosts)])
+
+
 class Sandbox:
     def __init__(self, *, works=True):
         self.works = works
@@ -80,7 +121,7 @@ async def test_it_opens_and_closes():
     await gate.open(sandbox, perform, "w1")
     start = now()
     assert start <= time.monotonic()
-    sandbox.outlet.denials.add("b.test", 443, "default", "no")
+    sandbox.outlet.denials.add(Denial("b.test", 443, "default", "no"))
     assert [each.host for each in gate.denials(start)] == ["b.test"]
     await gate.aclose()
     await gate.aclose()

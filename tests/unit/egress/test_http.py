@@ -6,7 +6,7 @@ import asyncio
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.egress.talk import PLACE, Server, Talk, ok, talk
 
@@ -246,6 +246,23 @@ async def test_a_body_in_malformed_pieces_is_never_whole(chunks):
 async def test_what_a_parser_says_is_short():
     met = await talk(request(b"X \r" + b"a" * 60000))
     assert len(met.answers[0][2]) < 400
+
+
+@pytest.mark.parametrize(
+    ("reason", "phrase"),
+    [
+        ("no", b"isobox denies a.test:80: no (rule 'r')"),
+        ("no\r\nX: y", b"isobox denies a.test:80: no??X: y (rule 'r')"),
+        ("n\u00f6", b"isobox denies a.test:80: n? (rule 'r')"),
+        ("n" * 9999, b"isobox denies a.test:80: " + b"n" * 175),
+    ],
+)
+async def test_the_status_line_says_why(reason, phrase):
+    async def refuse(*_):
+        raise PolicyDeniedError(reason, rule="r")
+
+    met = await talk(request(), prepare=refuse)
+    assert met.said.partition(b"\r\n")[0] == b"HTTP/1.1 403 " + phrase
 
 
 async def test_a_refusal_of_head_has_no_body():
@@ -811,6 +828,10 @@ def outcome(met: Talk):
 
 
 @given(STREAMS, st.lists(st.integers(0, 600), max_size=8))
+@example(
+    b"GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXY",
+    [69],
+)
 @settings(max_examples=200, deadline=None)
 def test_pieces_come_to_the_same_as_the_whole(data, cuts):
     cuts = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})

@@ -12,13 +12,14 @@ import time
 import anyio
 import pytest
 
-from isobox._egress import upstream
+from isobox._egress import hosts_file, upstream
 from isobox._policy.network import Network
 from isobox.errors import PolicyDeniedError, UnreachableError
 
 pytestmark = pytest.mark.anyio
 
 OPEN = Network.of("open")
+HINT = "; to allow it, name the address in a rule"
 
 
 @pytest.fixture
@@ -69,6 +70,16 @@ async def test_a_name_is_resolved_without_search_domains(names):
     names["a.test."] = ["93.184.216.34", "2606:2800:220:1::1", "93.184.216.34"]
     assert await resolve("a.test") == ["93.184.216.34", "2606:2800:220:1::1"]
     assert names["asked"] == ["a.test."]
+
+
+async def test_what_the_host_names_itself_is_not_asked(names, monkeypatch, tmp_path):
+    own = tmp_path / "hosts"
+    own.write_text("93.184.216.34 a.test\n")
+    monkeypatch.setattr(hosts_file, "PATH", str(own))
+    names["b.test."] = ["93.184.216.35"]
+    assert await resolve("a.test") == ["93.184.216.34"]
+    assert await resolve("b.test") == ["93.184.216.35"]
+    assert names["asked"] == ["b.test."]
 
 
 async def test_an_address_is_not_resolved(names):
@@ -122,16 +133,16 @@ async def test_a_resolver_that_does_not_answer(monkeypatch):
         (["127.0.0.1"], "a.test is at 127.0.0.1 (loopback), which no rule names"),
         (
             ["93.184.216.34", "10.0.0.1"],
-            "a.test is at 10.0.0.1 (private), which no rule names",
+            f"a.test is at 10.0.0.1 (private), which no rule names{HINT}",
         ),
         (
             ["169.254.169.254"],
-            "a.test is at 169.254.169.254 (metadata), which no rule names",
+            f"a.test is at 169.254.169.254 (metadata), which no rule names{HINT}",
         ),
         (["0.0.0.0"], "a.test is at 0.0.0.0 (reserved), which no rule names"),
         (
             ["64:ff9b::7f00:1"],
-            "a.test is at 64:ff9b::7f00:1 (loopback), which no rule names",
+            f"a.test is at 64:ff9b::7f00:1 (loopback), which no rule names{HINT}",
         ),
         (
             ["::ffff:127.0.0.1"],
