@@ -157,15 +157,12 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     with origin.served(lab) as authority:
         os.environ["SSL_CERT_FILE"] = str(authority)
         network = Network(
-            rules=tuple(
-                NetworkRule.parse(rule)
-                for rule in (
-                    f"{OPEN}:80",
-                    f"{OPEN}:443",
-                    f"{SECRET}:443",
-                    # Not a public address: it has to be named.
-                    f"{origin.ADDRESS}:*",
-                )
+            rules=(
+                NetworkRule(host=OPEN, ports=(80,)),
+                NetworkRule(host=OPEN, ports=(443,), passthrough=True),
+                NetworkRule(host=SECRET, ports=(443,)),
+                # Not a public address: it has to be named.
+                NetworkRule(host=origin.ADDRESS, ports="*"),
             ),
             connections=2000,
             per_second=1_000_000,

@@ -113,10 +113,34 @@ async def test_what_cannot_be_reached(internet, make, kind):
     async with make(rules, kind=kind) as workspace:
         met = await probe(workspace, [over_proxy(host) for host in hosts])
         (over,) = await probe(workspace, [over_socks("nowhere.example.org")])
+        result = await curl(workspace, f"http://{hosts[1]}/", f"https://{hosts[0]}/")
     assert [each.status for each in met] == [502, 502]
+    assert "HTTP/1.1 502 isobox cannot reach" in met[0].said
+    assert [str(denial) for denial in result.denials] == [
+        f"{hosts[1]} (cannot reach {hosts[1]} ({zone.WEB}: Connection refused))",
+        f"{hosts[0]}:443 ({hosts[0]} does not resolve: Name or service not known)",
+    ]
+    assert {denial.kind for denial in result.denials} == {"unreachable"}
     assert "nowhere.example.org" in met[0].body
     assert "Connection refused" in met[1].body
     assert over.said == "socks 4"
+
+
+async def test_no_search_domain_is_asked(internet, make):
+    names = ("nowhere.example.org", "nowhere", "www.example.org")
+    async with make(list(names)) as workspace:
+        met = await probe(workspace, [over_proxy(host) for host in names])
+    assert [each.status for each in met] == [502, 502, 200]
+    assert {name for name, _ in internet.names.questions} == set(names)
+
+
+async def test_what_the_host_names_itself_is_not_asked(internet, make, kind):
+    async with make(["listed.test", "www.example.org"], kind=kind) as workspace:
+        met = await probe_one(workspace, **over_proxy("listed.test"))
+    assert met.status == 200
+    assert internet.names.questions == []
+    (connection,) = internet.connections
+    assert connection.address == zone.WEB
 
 
 async def test_ipv6_alone(internet, ipv6, make, kind):

@@ -80,7 +80,7 @@ async def test_names_that_were_denied_are_on_record(internet, make, sink):
     async with make(["www.example.org"], audit=sink) as workspace:
         result = await curl(workspace, "--noproxy", "*", "http://evil.test/")
     assert result.denials == (
-        Denial("evil.test", 53, "default", result.denials[0].reason),
+        Denial("evil.test", 53, "default", result.denials[0].reason, kind="look-up"),
     )
     facts, outcome = connects(sink)[0]
     assert facts == {"host": "evil.test", "port": 53, "via": "dns"}

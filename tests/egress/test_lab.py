@@ -52,7 +52,7 @@ def test_names_change_their_mind(internet):
 
 def test_names_over_tcp(internet):
     with open("/etc/resolv.conf", encoding="ascii") as resolver:
-        assert resolver.read() == "nameserver 127.0.0.1\n"
+        assert resolver.read() == "nameserver 127.0.0.1\nsearch evil.test\n"
     script = (
         "import socket; print(socket.getaddrinfo('both.example.org', 80, 0, 1)[0][4])"
     )

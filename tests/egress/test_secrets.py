@@ -202,6 +202,11 @@ ELSEWHERE = {
     "a body": ["http://other.example.org/", "-d", "key=$API_TOKEN"],
     "a body in pieces": [*CHUNKED, "http://other.example.org/", "-d", "$API_TOKEN"],
     "a form": ["http://other.example.org/", "-F", "key=$API_TOKEN"],
+    "behind TLS that no rule is about": [
+        "https://other.example.org/",
+        "-H",
+        "X-Key: $API_TOKEN",
+    ],
     "behind TLS": ["https://www.example.org/", "-H", "X-Key: $API_TOKEN"],
     "a body behind TLS": ["https://www.example.org/", "-d", "$API_TOKEN"],
     "a body to its host": [f"{API}/", "-d", "$API_TOKEN"],
@@ -239,12 +244,19 @@ async def test_a_placeholder_elsewhere_is_refused(
     assert "API_TOKEN" in failed[0]["message"]
 
 
-async def test_other_hosts_get_a_placeholder_at_most(internet, with_secret, value):
-    """What nobody reads, as no rule is about it, carries nothing of worth."""
-    async with with_secret() as workspace:
+async def test_who_is_not_read_gets_a_placeholder_at_most(
+    internet, with_secret, trust, value
+):
+    rules = [
+        "api.example.org",
+        NetworkRule(host="other.example.org", passthrough=True),
+    ]
+    async with with_secret(rules) as workspace:
         script = 'curl -sS -H "X-Key: $API_TOKEN" https://other.example.org/'
-        result = await workspace.run(script, timeout=20)
+        result = await workspace.run(script, env=trust, timeout=20)
     assert result.exit_code == 0, result.stderr
+    (request,) = internet.requests
+    assert request.header("x-key")[0].startswith("isobox_")
     assert value.encode() not in internet.received
 
 
@@ -318,4 +330,7 @@ async def test_a_secret_that_cannot_be_had(internet, make, monkeypatch):
     assert " 502 " in result.stdout
     assert "API_TOKEN" in result.stdout
     assert "REAL_TOKEN" not in result.stdout
+    (denial,) = result.denials
+    assert denial.kind == "unreachable"
+    assert denial.reason == "secret API_TOKEN: the variable REAL_TOKEN is not set"
     assert internet.requests == []

@@ -221,15 +221,18 @@ async def test_only_what_has_to_be_read_is_read(internet, make, kind, monkeypatc
     ]
     async with make(rules, kind=kind, secrets=[secret]) as workspace:
         lab = "issuer=CN = isobox test authority"
-        assert await issuer(workspace, "other.example.org") == lab
         assert await issuer(workspace, "app.pinned.example.org") == lab
-        for name in ("api.example.org", "www.example.org"):
+        # Where there are secrets, all the rest.
+        for name in ("api.example.org", "www.example.org", "other.example.org"):
             assert "isobox workspace CA" in await issuer(workspace, name)
         # A program that trusts nobody else reaches who it pins, and only that.
         pinned = ("--cacert", "/lab/authority.pem", "--capath", "/nowhere")
         good = await curl(workspace, *pinned, "https://app.pinned.example.org/")
         bad = await curl(workspace, *pinned, "https://api.example.org/")
     assert (good.exit_code, bad.exit_code) == (0, 60)
+    async with make(["other.example.org", READ], kind=kind) as workspace:
+        assert await issuer(workspace, "other.example.org") == lab
+        assert "isobox workspace CA" in await issuer(workspace, "www.example.org")
 
 
 async def test_authorities_differ(make):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import Final
 
 from isobox._core.hosts import address_of
@@ -25,7 +23,7 @@ def addresses(host: str) -> list[str]:
     """
     wanted = host.encode("ascii")
     found: list[str] = []
-    text = _read(PATH).lower()
+    text = _read().lower()
     if wanted not in text:
         return found
     for line in text.split(b"\n"):
@@ -35,14 +33,12 @@ def addresses(host: str) -> list[str]:
     return found
 
 
-def _read(path: str) -> bytes:
+def _read() -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(PATH, "rb") as file:
+            return file.read(_MOST)
     except OSError:
         return b""
-    with open(fd, "rb") as file:
-        regular = stat.S_ISREG(os.fstat(fd).st_mode)
-        return file.read(_MOST) if regular else b""
 
 
 def _is_address(text: bytes) -> bool:

@@ -25,7 +25,7 @@ _MOST_WILDCARDS: Final = 8
 _LONGEST: Final = 1024
 _WILDCARD: Final = re.compile(r"\*+")
 _WILD: Final = re.compile(r"[*?\[]")
-_KNOWN: Final = frozenset().union(*GROUPS.values())
+_KNOWN: Final = frozenset[str]().union(*GROUPS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isobox._policy.op_rule import Rule
     from isobox._policy.part import Part
 
-_EVERY: Final = frozenset().union(*GROUPS.values())
+_EVERY: Final = frozenset[str]().union(*GROUPS.values())
 _WILD: Final = frozenset("*?[")
 
 
@@ -51,4 +51,5 @@ class RuleIndex:
 def _ops(rule: Rule) -> frozenset[str]:
     if not rule.ops:
         return _EVERY
-    return frozenset().union(*(GROUPS.get(op, frozenset((op,))) for op in rule.ops))
+    named = (GROUPS.get(op, frozenset((op,))) for op in rule.ops)
+    return frozenset[str]().union(*named)

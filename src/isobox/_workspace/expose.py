@@ -9,16 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from typing_extensions import override
 
 from isobox._channel.background import Background, collapsed
 from isobox._channel.sockets import SocketConnection
 from isobox._core.ops import Connect, Listen
-from isobox.errors import IsoboxError, UnreachableError
+from isobox.errors import IsoboxError, StorageError, UnreachableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
-    from isobox._core.results import Connection, Listener
+    from isobox._core.results import Connection, Listener, Ongoing
     from isobox._core.stack import Perform
 
 _HOST = "127.0.0.1"
@@ -28,6 +30,12 @@ _BROKEN = (anyio.BrokenResourceError, IsoboxError, OSError)
 class Exposed:
     """Carries connections from a port inside to a port of the host's loopback.
 
+    Args:
+        perform: The workspace's stack, which every connection passes.
+        host_port: The host's port.
+        port: The port inside; 0 lets the sandbox choose.
+        failed: Told why a connection did not come to be.
+
     Attributes:
         host: Where programs inside connect to: their loopback, 127.0.0.1.
         port: The port there, known once `open` has returned.
@@ -35,12 +43,24 @@ class Exposed:
 
     host = _HOST
 
-    def __init__(self, perform: Perform, host_port: int, *, port: int) -> None:
+    def __init__(
+        self,
+        perform: Perform,
+        host_port: int,
+        *,
+        port: int,
+        failed: Callable[[IsoboxError], None],
+    ) -> None:
         self.port = port
+        self._failed = failed
         self._perform = perform
         self._host_port = host_port
         self._listener: Listener | None = None
         self._background = Background()
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Exposed {self.host}:{self.port} leads to port {self._host_port}>"
 
     async def open(self) -> None:
         """Begin to listen inside.
@@ -49,7 +69,14 @@ class Exposed:
             UnsupportedError: The backend cannot.
             StorageError: The port is taken, or may not be had.
         """
-        listener = await self._perform(Listen(port=self.port))
+        try:
+            listener = await self._perform(Listen(port=self.port))
+        except StorageError as error:
+            raise StorageError(
+                f"{error}; give inside=, such as 8080: ports below 1024 and those "
+                "that the filter catches are taken inside",
+                errno=error.errno,
+            ) from None
         self._listener, self.port = listener, listener.port
         await self._background.open()
 
@@ -77,11 +104,18 @@ class Exposed:
         op = Connect(host=_HOST, port=self._host_port, via="exposed", reach=_reach)
         async with inside:
             with contextlib.suppress(*_BROKEN), collapsed():
-                outside = await self._perform(op)
+                outside = await self._reached(op)
                 assert isinstance(outside, SocketConnection)  # noqa: S101 - by _reach
                 async with outside, anyio.create_task_group() as group:
                     group.start_soon(_pump, inside, outside)
                     group.start_soon(_pump, outside, inside)
+
+    async def _reached(self, op: Connect) -> Ongoing:
+        try:
+            return await self._perform(op)
+        except IsoboxError as error:
+            self._failed(error)
+            raise
 
 
 async def _reach(op: Connect) -> SocketConnection:

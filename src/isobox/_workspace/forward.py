@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import SocketAttribute
+from typing_extensions import override
 
 from isobox._channel.background import Background, collapsed
 from isobox.errors import IsoboxError
@@ -39,6 +40,10 @@ class Forward:
         self.port = port
         self._dial = dial
         self._background = Background()
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Forward {self.host}:{self.port}>"
 
     async def open(self) -> None:
         """Begin to listen.

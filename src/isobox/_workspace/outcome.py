@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from isobox._core.results import Captured, Exit, RunResult
 from isobox.errors import CommandFailedError, TimedOutError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+#: Denials that an error lists.
+_MOST: Final = 8
 
 
 def result_of(end: Exit) -> RunResult:
@@ -37,8 +40,19 @@ def checked(
     shown = command if isinstance(command, str) else " ".join(command)
     shown = shown if len(shown) <= 200 else shown[:200] + "..."
     if result.timed_out:
-        raise TimedOutError(f"ran out of time: {shown}", result=result)
+        raise TimedOutError(
+            f"ran out of time: {shown}{_refused(result)}", result=result
+        )
     raise CommandFailedError(
-        f"exit status {result.exit_code}: {shown}\n{result.stderr[-2000:]}".rstrip(),
+        f"exit status {result.exit_code}: {shown}\n{result.stderr[-2000:]}".rstrip()
+        + _refused(result),
         result=result,
     )
+
+
+def _refused(result: RunResult) -> str:
+    """Return what of the network was refused, or failed, where anything was."""
+    shown = [str(denial) for denial in result.denials[:_MOST]]
+    if len(result.denials) > _MOST:
+        shown.append(f"{len(result.denials) - _MOST} more")
+    return f"\nnot reached: {'; '.join(shown)}" if shown else ""

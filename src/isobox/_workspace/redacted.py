@@ -32,13 +32,13 @@ class RedactedStream(ByteStream):
     @override
     async def receive(self) -> bytes:
         while True:
-            piece: bytes | None = None
-            with anyio.move_on_after(_PATIENCE if self._holds else None):
+            piece = b""
+            with anyio.move_on_after(_PATIENCE if self._holds else None) as waiting:
                 piece = await self._inner.receive()
             if not piece:
                 self._holds = False
                 shown = self._redactor.flush()
-                if shown or piece is not None:
+                if shown or not waiting.cancelled_caught:
                     return shown
                 continue
             shown = self._redactor.feed(piece)

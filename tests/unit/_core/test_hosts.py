@@ -105,6 +105,26 @@ def test_matches(pattern, host, expected):
     assert hosts.matches(pattern, host) is expected
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a.test", "a.test", True),
+        ("a.test", "b.test", False),
+        ("*", "a.test", True),
+        ("*", "*.a.test", True),
+        ("*.a.test", "*.a.test", True),
+        ("*.a.test", "b.a.test", True),
+        ("*.a.test", "*.b.a.test", True),
+        ("*.a.test", "a.test", False),
+        ("*.a.test", "*.b.test", False),
+        ("*.a.test", "*.evila.test", False),
+    ],
+)
+def test_overlap(one, other, expected):
+    assert hosts.overlap(one, other) is expected
+    assert hosts.overlap(other, one) is expected
+
+
 def test_pattern():
     assert hosts.pattern("*") == "*"
     assert hosts.pattern("*.Bücher.Example.") == "*.xn--bcher-kva.example"

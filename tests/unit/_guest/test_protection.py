@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit._guest.client import (
@@ -22,6 +22,9 @@ from tests.unit._guest.client import (
 )
 
 from isobox._guest import agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

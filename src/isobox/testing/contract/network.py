@@ -19,7 +19,7 @@ from isobox.errors import (
 from isobox.testing.contract._base import SOON, Contract, Factory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from isobox import RunResult, WorkspaceBase
 
@@ -58,7 +58,7 @@ async def _ask_proxy(workspace: WorkspaceBase, text: str) -> RunResult:
 
 
 @contextlib.asynccontextmanager
-async def _served() -> AsyncIterator[int]:
+async def _served() -> AsyncGenerator[int]:
     """Have an echo on the host's loopback; yields its port."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
