@@ -106,7 +106,7 @@ class _Spy(MemorySandbox):
     def __init__(self, spec: SandboxSpec) -> None:
         super().__init__(spec)
         self.reached: list[str] = []
-        for op in _ONE_OF_EACH:
+        for op in _ONE_OF_EACH.values():
             method = op.name
             setattr(self, method, self._noting(method, getattr(self, method)))
 

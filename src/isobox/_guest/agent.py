@@ -4312,10 +4312,13 @@ def _stays_in_line(fields: Dict[str, Any]) -> bool:
 
     if fields["literal"]:
         return "\n" not in fields["pattern"] and bool(fields["pattern"])
-    # Simple sets, which hold no newline, and then what may match one.
-    pattern = re.sub(r"\[[\w .,:;/-]+\]", "x", fields["pattern"])
-    beyond = r"\\[^dwbtS.()\]{}|*+?^$/\"'<>=:;,@#%&!~` -]|\[|\(\?(?!:)|\n"
-    return bool(pattern) and not re.search(beyond, pattern)
+    pattern = re.sub(_SIMPLE_SETS, "x", fields["pattern"])
+    return bool(pattern) and not re.search(_BEYOND_LINES, pattern)
+
+
+#: Simple sets, which hold no newline, and then what may match one.
+_SIMPLE_SETS = r"\[[\w .,:;/-]+\]"
+_BEYOND_LINES = r"\\[^dwbtS.()\]{}|*+?^$/\"'<>=:;,@#%&!~` -]|\[|\(\?(?!:)|\n"
 
 
 def _write_all(fd: int, data: Union[bytes, memoryview]) -> None:
@@ -4374,10 +4377,11 @@ def needed_text(fields: Dict[str, Any]) -> bytes:
         text = _longest_literal(text)
     if fields["ignore_case"]:
         return b""
-    # Ends of lines are others in files, and U+FFFD stands for what is no text.
-    pieces = re.split("[\n\r\0\ufffd\ud800-\udfff]", text)
-    return max(pieces, key=len).encode()[:_LONGEST_SOUGHT]
+    return max(re.split(_UNSURE, text), key=len).encode()[:_LONGEST_SOUGHT]
 
+
+#: What files have otherwise: ends of lines, and U+FFFD for what is no text.
+_UNSURE = "[\n\r\0\ufffd\ud800-\udfff]"
 
 #: An expression's escaped characters, plain ones, what takes others or no room,
 #: what may follow on it and what may make it void.
@@ -5569,7 +5573,7 @@ def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     root = guest._config["root"]
     if fields.get("pattern") is None and fields.get("ignored", True):
         return Stepped(guest, stream, scan_tree(fields, root))
-    _load("re", "heapq", *(["hashlib"] if fields["digest"] else []))
+    _prepare_workers(*(["hashlib"] if fields["digest"] else []))
     # No pattern, of the host's or of a file of rules, can hold up the guest.
     return Worker(
         guest,
@@ -5578,10 +5582,15 @@ def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     )
 
 
-def _load(*names: str) -> None:
-    """Load modules, which a worker would otherwise load anew each time."""
-    for name in names:
-        __import__(name)
+def _prepare_workers(*modules: str) -> None:
+    """Load and compile here what every worker would have to do anew."""
+    import re
+
+    for module in ("bisect", "ctypes", "heapq", *modules):
+        __import__(module)
+    for expression in (_SIMPLE_SETS, _BEYOND_LINES, _UNSURE):
+        re.compile(expression)
+    re.compile(_PARTS, re.DOTALL)
 
 
 def _carried(work: Any, writer: int) -> Dict[str, Any]:
@@ -5598,7 +5607,7 @@ def _carried(work: Any, writer: int) -> Dict[str, Any]:
 def _search(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     root = guest._config["root"]
     path = guest.environment({}).get("PATH", _DEFAULT_PATH.encode())
-    _load("re", "fcntl")
+    _prepare_workers()
     return Worker(
         guest,
         stream,

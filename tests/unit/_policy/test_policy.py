@@ -8,7 +8,8 @@ import pytest
 from tests.unit._layers.test_layers import EVERY, named
 
 from isobox import Network
-from isobox._policy.policy import Decision, Policy
+from isobox._policy.decision import Decision
+from isobox._policy.policy import Policy
 
 OPEN = dataclasses.replace(Policy.allow_all(), network=Network.of("open"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ OPS = st.one_of(
         lambda s: abc.Spawn(script=s, cwd="/workspace"), st.sampled_from(SCRIPTS)
     ),
     st.builds(
-        lambda s: abc.Script(process=None, session_id="a", script=s),
+        lambda s: abc.Script(process=cast("Any", None), session_id="a", script=s),
         st.sampled_from(SCRIPTS),
     ),
     st.just(abc.Spawn(argv=("git", "push"), cwd="/workspace", label="tool")),
