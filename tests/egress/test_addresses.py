@@ -56,6 +56,19 @@ async def test_what_is_near_can_be_named(internet, make, kind):
     ]
 
 
+async def test_the_machine_is_not_reached_by_its_own_address(internet, make, kind):
+    hosts = ("own.example.org", zone.OWN)
+    for network in ("open", [*hosts[:1], "93.184.215.0/24"]):
+        async with make(network, kind=kind) as workspace:
+            met = await probe(workspace, [over_proxy(host) for host in hosts])
+        assert [each.denied for each in met] == [True, True], met
+    assert "this machine's" in met[0].body
+    assert internet.connections == []
+    async with make([*hosts], kind=kind) as workspace:
+        met = await probe(workspace, [over_proxy(host) for host in hosts])
+    assert [each.status for each in met] == [200, 200]
+
+
 async def test_addresses_are_caught(internet, make):
     async with make(["10.0.0.0/8:8080"]) as workspace:
         near = await curl(workspace, "--noproxy", "*", f"http://{zone.PRIVATE}:8080/")

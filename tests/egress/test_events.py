@@ -11,6 +11,7 @@ from tests.egress.inside import curl, probe_one, run, told
 from tests.egress.lab import zone
 
 from isobox import Denial, MemorySink, Network, NetworkRule
+from isobox.errors import CommandFailedError
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +121,95 @@ async def test_the_model_is_told(internet, make):
         assert "evil.test" in str(result)
         assert "default" in str(result)
         assert "www.example.org" in await workspace.get_instructions()
+
+
+async def test_the_model_is_told_of_the_background(internet, make):
+    async with make(["www.example.org"]) as workspace:
+        tools = {tool.name: tool for tool in await workspace.list_tools()}
+        job = await tools["Bash"](
+            command="curl -s http://evil.test/; read; curl -s http://www.example.org:81",
+            run_in_background=True,
+            stdin=True,
+        )
+        of = {"job_id": job.metadata["job_id"]}
+        first = await tools["BashOutput"](**of, wait=20, until="isobox denies")
+        assert "the network filter refused evil.test:80 (" in first.text
+        again = await tools["BashOutput"](**of)
+        assert "evil.test" not in again.text
+        assert again.metadata["denials"] == []
+        await tools["BashInput"](**of, text="\n")
+        last = await tools["BashOutput"](**of, wait=20)
+    (denied,) = last.metadata["denials"]
+    assert denied.startswith("www.example.org:81 (")
+
+
+async def test_a_model_is_told_what_failed(internet, make):
+    async with make(["nowhere.example.org"]) as workspace:
+        (tool,) = [tool for tool in await workspace.list_tools() if tool.name == "Bash"]
+        result = await tool(command="curl -s --noproxy '*' http://nowhere.example.org")
+    assert "filter refused" not in result.text
+    host = "nowhere.example.org"
+    said = f"allowed, but not reached: {host}:80 ({host} does not resolve: "
+    assert said in result.text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "curl -sS http://www.example.org/",
+        "cat < /dev/tcp/www.example.org/80",
+        f"cat < /dev/tcp/{zone.WEB}/80",
+    ],
+)
+async def test_a_model_is_told_that_there_is_no_network(internet, make, command):
+    hint = "[this workspace has no network]"
+    async with make("none") as workspace:
+        (tool,) = [tool for tool in await workspace.list_tools() if tool.name == "Bash"]
+        bare = await tool(command=command)
+        other = await tool(command="echo Network is unreachable; false")
+        good = await tool(command="echo Network is unreachable")
+    assert hint in bare.text
+    assert hint in other.text
+    assert hint not in good.text
+    async with make(["www.example.org"]) as workspace:
+        (tool,) = [tool for tool in await workspace.list_tools() if tool.name == "Bash"]
+        filtered = await tool(command="echo Network is unreachable; false")
+    assert hint not in filtered.text
+
+
+async def test_a_checked_failure_says_what_was_refused(internet, make):
+    async with make(["www.example.org"]) as workspace:
+        with pytest.raises(CommandFailedError) as met:
+            await workspace.run(["curl", "-sf", "http://evil.test/"], check=True)
+    assert str(met.value).endswith(
+        "not reached: evil.test:80 (no rule allows evil.test:80; rule 'default')"
+    )
+
+
+async def test_a_command_that_ends_before_the_answer(internet, make):
+    async def approve(_):
+        await anyio.sleep_forever()
+
+    async with make(["?www.example.org"], approve=approve) as workspace:
+        command = ["curl", "-s", "http://www.example.org/"]
+        result = await workspace.run(command, timeout=2)
+    assert result.timed_out
+    assert result.denials == (
+        Denial(
+            "www.example.org",
+            80,
+            "?www.example.org",
+            "a rule asks a person, and nobody had answered yet",
+        ),
+    )
+
+
+async def test_an_answer_that_is_none(internet, make):
+    async with make(["?www.example.org"], approve=lambda _: None) as workspace:
+        result = await curl(workspace, "https://www.example.org/")
+    reason = "approve returned NoneType; return True, False or an Answer"
+    assert f"HTTP/1.1 403 isobox denies www.example.org:443: {reason}" in result.stdout
+    assert result.denials == (Denial("www.example.org", 443, "approve", reason),)
 
 
 class FullError(Exception):
@@ -273,7 +363,8 @@ PATHS = {
     "//v1/models": False,
     "/V1/models": False,
     "/v1/a?path=../v2": True,
-    "/v1/a/./b": True,
+    "/v1/a/./b": False,
+    "/v1/a.b/..c": True,
 }
 
 

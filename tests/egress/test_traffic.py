@@ -10,6 +10,7 @@ from tests.egress.inside import curl, probe, probe_one, run, told
 from tests.egress.lab import zone
 
 from isobox import MemorySink, NetworkRule
+from isobox.errors import StorageError
 
 pytestmark = pytest.mark.anyio
 
@@ -280,6 +281,28 @@ async def test_a_port_of_the_host(internet, make, kind):
     assert (answer["address"], answer["port"]) == ("127.0.0.1", 8000)
     assert (other.exit_code, after.exit_code) == (7, 7)
     assert len(internet.connections) == 1
+
+
+async def test_a_port_of_the_host_where_nothing_listens(internet, make, kind):
+    network = "none" if kind == "caught" else ["www.example.org"]
+    async with make(network, kind=kind) as workspace:
+        exposed = await workspace.expose_host_port(zone.CLOSED_PORT, inside=0)
+        assert repr(exposed) == f"<Exposed 127.0.0.1:{exposed.port} leads to port 81>"
+        result = await curl(
+            workspace, "--noproxy", "*", f"http://127.0.0.1:{exposed.port}/"
+        )
+        later = await workspace.run("true")
+    assert [str(denial) for denial in result.denials] == [
+        "127.0.0.1:81 (nothing listens at port 81 of the host: Connection refused)"
+    ]
+    assert later.denials == ()
+
+
+async def test_a_port_that_is_taken_inside(make):
+    async with make(["www.example.org:8080"]) as workspace:
+        for port in (443, 8080):
+            with pytest.raises(StorageError, match="give inside=, such as 8080: ports"):
+                await workspace.expose_host_port(port)
 
 
 async def test_what_was_read_is_reported(internet, make):

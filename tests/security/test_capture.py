@@ -641,6 +641,9 @@ input()
         await until(lambda: outlet.open == 1024)
         await asyncio.sleep(0.1)
         assert outlet.open == outlet.most == 1024
+        # Those that say nothing make room.
+        await until(lambda: len(outlet.seen) == 1500)
+        assert outlet.most == 1024
         # Names are still answered, and the sandbox still works.
         assert await ask(sandbox, "127.0.0.1") == [NAMED]
         await process.kill()
@@ -794,6 +797,8 @@ input()
         await until(lambda: outlet.open == 512)
         await asyncio.sleep(0.1)
         assert outlet.open == outlet.most == 512
+        await until(lambda: len(outlet.seen) == 800)
+        assert outlet.most == 512
         assert await run(sandbox, "echo", "works") == "works\n"
         await process.kill()
         await until(lambda: outlet.open == 0)

@@ -118,7 +118,11 @@ Record = Callable[[Question], Callable[[str], None]]
 #: Returns a question with what takes longer to find out.
 Describe = Callable[[Question], Awaitable[Question]]
 
-_NO: Final = Answer(allow=False)
+#: What no person has said, and counts as a no: there is no `approve`; nobody
+#: answered in time; or the question was withdrawn, or never asked.
+UNASKED: Final = Answer(allow=False)
+LATE: Final = Answer(allow=False)
+UNSAID: Final = Answer(allow=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -188,17 +192,17 @@ class Answers:
             describe: Adds risk and preview, once somebody is to be asked.
         """
         if self._closed:
-            return _NO
+            return UNSAID
         exact = _exact(op)
         question = _question(op, self._workspace, rule, reason, deadline)
         known = self._memory.said(exact, keys) or self._kept(question, keys)
         if known is not None:
             return known
         if self._approve is None:
-            return _NO
+            return UNASKED
         if exact not in self._open:
             if len(self._open) >= _OPEN:
-                return _NO
+                return UNSAID
             asked = _Open(exact, keys)
             asked.task = self._started(asked, self._approve, question, describe)
             self._open[exact] = asked
@@ -247,7 +251,7 @@ class Answers:
         try:
             # One who stops waiting does not take the question from the others.
             await asyncio.wait([asked.task])
-            return _NO if asked.task.cancelled() else asked.task.result()
+            return UNSAID if asked.task.cancelled() else asked.task.result()
         finally:
             asked.waiting -= 1
             if not asked.waiting and not asked.task.done():
@@ -272,7 +276,7 @@ class Answers:
             return await self._heard(asked, approve, question)
         except asyncio.CancelledError:
             # Withdrawn, closed, or settled by what was said to another question.
-            return self._settled(asked) or _NO
+            return self._settled(asked) or UNSAID
         finally:
             self._forget(asked)
 
@@ -286,7 +290,7 @@ class Answers:
             answer = _meant(said, asked.exact)
         except TimeoutError:
             heard("no answer in time")
-            return _NO
+            return LATE
         except asyncio.CancelledError:
             settled = self._settled(asked)
             heard("withdrawn" if settled is None else f"{settled}, as to another one")

@@ -197,7 +197,7 @@ async def lead(channel: Channel, trap: Trap, capture: Capture) -> str:
     Raises:
         BackendUnavailableError: The filter's own port cannot be opened.
     """
-    places = asyncio.Semaphore(MOST)
+    trap.keep_to(MOST)
     hosts = dict.fromkeys(capture.ports, "0.0.0.0")  # noqa: S104 - inside
     hosts[DNS] = _LOOPBACK
     hosts.setdefault(capture.proxy_port, _LOOPBACK)
@@ -208,20 +208,17 @@ async def lead(channel: Channel, trap: Trap, capture: Capture) -> str:
             if port == capture.proxy_port:
                 raise BackendUnavailableError(error.message) from error
             continue
-        trap.start(functools.partial(_serve, listener, trap, places))
+        trap.start(functools.partial(_serve, listener, trap))
     await _lead_questions(channel, trap)
     return NAMES
 
 
-async def _serve(
-    listener: GuestListener, trap: Trap, places: asyncio.Semaphore
-) -> None:
+async def _serve(listener: GuestListener, trap: Trap) -> None:
     try:
         while True:
             connection = await listener.accept()
-            await places.acquire()
-            where = connection.address, connection.port
-            trap.serve(connection, *where, places.release)
+            await trap.place()
+            trap.serve(connection, connection.address, connection.port)
     except (IsoboxError, OSError):
         return  # the sandbox is gone
     finally:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import ipaddress
 import socket
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from isobox._channel.background import Background
+from isobox._channel.places import SHARED, Caught
 from isobox._channel.sockets import SocketConnection
 from isobox.errors import IsoboxError
 
@@ -20,14 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
 
+    from isobox._channel.places import Places
     from isobox._core.results import Connection
     from isobox.abc import Outlet
 
 #: The port of questions for names.
 DNS: Final = 53
 
-#: Connections of a sandbox that are served at once; more wait in the kernel. Each
-#: needs two descriptors of the host at most, its own and one to the world.
+#: Connections of a sandbox that are served at once, where the process has places
+#: for so many; more wait in the kernel.
 MOST: Final = 1024
 
 #: Seconds before another attempt where the host had no descriptor or memory left.
@@ -49,13 +53,26 @@ _ROOM: Final = socket.CMSG_SPACE(_IPV6.size)
 class Trap:
     """Serves what is caught by an outlet.
 
+    Where there is no place for one more connection, the oldest is ended that was
+    not used yet: so idle ones keep nobody out.
+
     Attributes:
         outlet: The outlet.
+        grace: Seconds that a connection has to be used.
     """
 
-    def __init__(self, outlet: Outlet, *, most: int = MOST) -> None:
+    grace = 2.0
+
+    def __init__(
+        self, outlet: Outlet, *, most: int = MOST, places: Places = SHARED
+    ) -> None:
         self.outlet = outlet
-        self._free = most
+        self._share = places.join(most, free=self._tell_freed, cut=self._ask_to_cut)
+        # Those that were not used yet, the oldest first, and some that were.
+        self._unused: dict[Caught, None] = {}
+        self._next: deque[socket.socket] = deque()
+        self._room = asyncio.Event()
+        self._cutting: asyncio.TimerHandle | None = None
         self._background = Background()
         self._listeners: list[socket.socket] = []
         self._datagrams: list[socket.socket] = []
@@ -80,35 +97,43 @@ class Trap:
         """End every connection and close the sockets; safe to call again."""
         held = [*self._listeners, *self._datagrams]
         self._listeners, self._datagrams = [], []
+        while self._next:
+            self._next.popleft().close()
+        if self._cutting is not None:
+            self._cutting.cancel()
         for sock in held:
             self._loop.remove_reader(sock)
             sock.close()
         await self._background.aclose()
+        self._share.leave()
 
     # Connections.
 
-    def serve(
-        self,
-        connection: Connection,
-        address: str,
-        port: int,
-        done: Callable[[], None],
-    ) -> None:
-        """Serve a connection in a task of its own; calls `done` at its end."""
-        self.start(functools.partial(self._serve, connection, address, port, done))
+    def keep_to(self, most: int) -> None:
+        """Serve so many connections at once at most."""
+        self._share.most = most
 
-    async def _serve(
-        self,
-        connection: Connection,
-        address: str,
-        port: int,
-        done: Callable[[], None],
-    ) -> None:
+    async def place(self) -> None:
+        """Wait for a place for a connection, which `serve` gives back."""
+        while not self._share.take():
+            self._room.clear()
+            await self._room.wait()
+
+    def serve(self, connection: Connection, address: str, port: int) -> None:
+        """Serve a connection, for which there is a place, in a task of its own."""
+        caught = Caught(connection, self._loop.time())
+        self._unused[caught] = None
+        self.start(functools.partial(self._serve, caught, address, port))
+
+    async def _serve(self, connection: Caught, address: str, port: int) -> None:
         try:
-            if port == DNS:
-                await _converse(connection, self.asked)
-            else:
-                await self.outlet.connected(connection, address, port)
+            with connection.scope:
+                if port == DNS:
+                    await _converse(connection, self.asked)
+                else:
+                    await self.outlet.connected(connection, address, port)
+            if connection.scope.cancelled_caught:
+                await connection.abort()
         except (OSError, IsoboxError):
             await connection.abort()
         except Exception as error:  # noqa: BLE001 - one connection, not the others
@@ -116,7 +141,8 @@ class Trap:
         finally:
             with anyio.CancelScope(shield=True):
                 await connection.aclose()
-            done()
+            self._unused.pop(connection, None)
+            self._share.give()
 
     def _listen(self) -> None:
         for listener in self._listeners:
@@ -128,10 +154,6 @@ class Trap:
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_TURN):
-            if not self._free:
-                # What has to wait does so in the kernel.
-                self._rest()
-                return
             try:
                 sock, _address = listener.accept()
             except BlockingIOError:
@@ -142,6 +164,11 @@ class Trap:
                     self._loop.call_later(_PAUSE, self._listen)
                     return
                 continue
+            if not self._share.take():
+                # What else has to wait does so in the kernel.
+                self._next.append(sock)
+                self._rest()
+                return
             self._take(sock)
 
     def _take(self, sock: socket.socket) -> None:
@@ -151,14 +178,45 @@ class Trap:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             sock.close()
+            self._share.give()
             return
-        self._free -= 1
-        self.serve(SocketConnection(sock), plain_address(host), port, self._vacate)
+        self.serve(SocketConnection(sock), plain_address(host), port)
 
-    def _vacate(self) -> None:
-        self._free += 1
-        if self._free == 1:
-            self._listen()
+    def _freed(self) -> None:
+        self._room.set()
+        while self._next:
+            if not self._share.take():
+                return
+            self._take(self._next.popleft())
+        self._listen()
+
+    def _cut(self) -> None:
+        self._cutting = None
+        while self._unused:
+            oldest = next(iter(self._unused))
+            due = oldest.since + self.grace
+            if not oldest.used and due > self._loop.time():
+                # Who has come just now may have been too busy to say something.
+                self._cutting = self._loop.call_at(due, self._cut)
+                return
+            del self._unused[oldest]
+            if not oldest.used:
+                oldest.scope.cancel()
+                return
+
+    # Both are called by whoever shares the places, from threads of their own.
+
+    def _tell_freed(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._freed)
+
+    def _ask_to_cut(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._start_to_cut)
+
+    def _start_to_cut(self) -> None:
+        if self._cutting is None:
+            self._cut()
 
     # Questions for names.
 

@@ -116,7 +116,7 @@ class RunResult:
         duration: Seconds from start to end.
         spool: Path inside the workspace of the full output, if asked for.
         denials: Connections from the workspace that the network filter refused
-            meanwhile.
+            meanwhile, or could not make.
     """
 
     exit_code: int

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from isobox._egress.bounds import MOST_LINES
 from isobox._egress.headers import LARGEST_HEAD
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def read(data: bytes) -> Answer | None:
     """
     match = _HEAD.match(data)
     if match is None or match[1] in _EMPTY or match.end() > LARGEST_HEAD:
+        return None
+    if match[3].count(b"\n") > MOST_LINES:
         return None
     fields: Headers = _FIELD.findall(match[3])
     headers = [(name, value.strip(b"\t ")) for name, value in fields]

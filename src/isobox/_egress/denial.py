@@ -13,7 +13,7 @@ from isobox._egress.sources import SecretError
 from isobox.errors import LimitError, PolicyDeniedError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from isobox.errors import IsoboxError
 
@@ -38,7 +38,7 @@ class Denials:
             self._latest.popitem(last=False)
 
     @contextlib.contextmanager
-    def unanswered(self, denial: Denial) -> Iterator[Callable[[], None]]:
+    def unanswered(self, denial: Denial) -> Generator[Callable[[], None]]:
         """Count something as refused while nobody has answered whether it may be.
 
         Yields a function to be called once somebody has.

@@ -374,8 +374,10 @@ class Filter(Outlet):
         server = Peeked(link)
         web = place.port in _WEB or self._is_web(place)
         if not web and await look.server_speaks_first(client, server):
-            # No server of the web does, so nobody takes what follows for HTTP.
-            await join(client, server)
+            # Of the servers of the web, only those of HTTP/2 do.
+            if look.server_is_of_the_web(await server.peek()):
+                raise PolicyDeniedError("HTTP/2 without TLS is not carried")
+            await join(look.Watched(client), server)
             return
         kind = await look.spoken(client)
         like_http = kind == "http"
@@ -385,6 +387,8 @@ class Filter(Outlet):
             await self._tls(client, server, place)
         elif kind == "http2":
             raise PolicyDeniedError("HTTP/2 without TLS is not carried")
+        elif kind == "sslv2":
+            raise PolicyDeniedError("a hello of SSL 2 is not carried", rule="protocol")
         elif kind == "http" and like_http:
             session = HttpSession(client, place, self._upstream("direct"), server)
             await session.serve()
@@ -397,7 +401,7 @@ class Filter(Outlet):
                 "neither HTTP nor TLS, but it could be taken for it", rule="protocol"
             )
         else:
-            await join(client, server)
+            await join(look.Watched(client), server)
 
     async def _tls(self, client: Peeked, server: Peeked, place: Place) -> None:
         await self._check_hello(client, place)

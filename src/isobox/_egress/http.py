@@ -11,6 +11,7 @@ import h11
 
 from isobox._channel.background import collapsed
 from isobox._egress import answer as answers
+from isobox._egress import bounds
 from isobox._egress import headers as heads
 from isobox._egress import place as places
 from isobox._egress.headers import LARGEST_HEAD
@@ -49,8 +50,6 @@ _LINGER, _LINGER_BYTES = 1.0, 1 << 20
 
 #: Requests that may be made again when a kept connection turns out to be dead.
 _REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS"))
-#: Characters of what a parser says, which may quote the whole head.
-_WORDS: Final = 200
 
 #: What a request is refused with.
 _REFUSALS: Final = (
@@ -176,16 +175,25 @@ class HttpSession:
 
     async def _more(self) -> bool:
         data = await self._client.receive()
-        self._inbound.receive_data(data)
+        if len(data) > bounds.PIECE:
+            self._client.unread(data[bounds.PIECE :])
+        self._inbound.receive_data(data[: bounds.PIECE])
         return bool(data)
 
     def _event(self) -> object:
+        inbound = self._inbound
+        if inbound.their_state is h11.IDLE and bounds.too_many_lines(
+            inbound.trailing_data[0]
+        ):
+            raise BadRequestError("the request's head is too large", status=431)
         try:
-            return self._inbound.next_event()
+            event = inbound.next_event()
         except h11.RemoteProtocolError as error:
-            # What it quotes of a chunk is what happens to have arrived.
-            words = str(error).partition(": bytearray(")[0][:_WORDS]
-            raise BadRequestError(words, status=error.error_status_hint) from None
+            status = error.error_status_hint
+            raise BadRequestError(bounds.described(error), status=status) from None
+        if event is h11.NEED_DATA and bounds.too_long_trailer(inbound):
+            raise BadRequestError("a malformed chunk")
+        return event
 
     # Where to.
 
@@ -287,13 +295,14 @@ class HttpSession:
         return await self._answer(place, None)
 
     async def _fill(self, body: bytearray, place: Place, event: object) -> None:
-        scanner = self._upstream.scanner(place)
+        scanner, turns = self._upstream.scanner(place), bounds.Turns()
         if event is h11.NEED_DATA and self._inbound.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(
                 status_code=100, headers=[], reason="Continue"
             )
             await self._client.send(self._inbound.send(go_on) or b"")
         while not isinstance(event, h11.EndOfMessage):
+            await turns.step()
             if isinstance(event, h11.Data):
                 self._upstream.hold(len(event.data))
                 body += event.data
@@ -365,8 +374,7 @@ class HttpSession:
             if answer is not None:
                 await self._pass_on(place, answer, first[answer.start :])
                 return True
-            self._feed(first, place)
-            whole, switched = True, await self._carry(place, self._patient)
+            whole, switched = True, await self._carry(place, self._patient, first)
         else:
             whole, switched = await self._trade(place, event)
         if switched:
@@ -483,8 +491,9 @@ class HttpSession:
 
     async def _send_body(self, place: Place, event: object) -> bool:
         """Send a body as it comes; returns whether all of it was taken."""
-        scanner = self._upstream.scanner(place)
+        scanner, turns = self._upstream.scanner(place), bounds.Turns()
         while not isinstance(event, h11.EndOfMessage):
+            await turns.step()
             if event is h11.NEED_DATA:
                 await self._more()
             elif isinstance(event, h11.Data):
@@ -509,24 +518,36 @@ class HttpSession:
         return True
 
     async def _carry(
-        self, place: Place, receive: Callable[[Place], Awaitable[bytes]]
+        self,
+        place: Place,
+        receive: Callable[[Place], Awaitable[bytes]],
+        first: bytes | None = None,
     ) -> bool:
         """Carry an answer; returns whether something else than HTTP follows."""
         redactor = await self._upstream.redactor(place)
-        said = bytearray()
+        said, arrived, turns = bytearray(), first, bounds.Turns()
+        interim = 0
         while not isinstance(event := self._next(place), h11.EndOfMessage):
+            await turns.step()
             if event is h11.NEED_DATA:
-                if said:
+                if arrived is None and said:
                     await self._client.send(bytes(said))
                     said.clear()
-                self._feed(await receive(place), place)
+                data = await receive(place) if arrived is None else arrived
+                self._feed(data[: bounds.PIECE], place)
+                arrived = data[bounds.PIECE :] or None
             elif isinstance(event, h11.InformationalResponse):
+                interim += 1
+                if interim > bounds.MOST_INTERIM:
+                    raise _no_http(place, "too many interim answers")
                 said += self._informed(event, redactor)
                 if event.status_code == 101:
+                    self._feed_rest(arrived, place)
                     await self._client.send(bytes(said))
                     return True
             else:
                 said += self._passed(event, place, redactor)
+        self._feed_rest(arrived, place)
         if redactor is not None:
             said += self._said(redactor.flush())
         said += self._inbound.send(h11.EndOfMessage()) or b""
@@ -552,21 +573,34 @@ class HttpSession:
         raise UnreachableError(f"{place.host} closed without an answer")
 
     def _next(self, place: Place) -> object:
+        outbound = self._outbound
+        if outbound.their_state is h11.SEND_RESPONSE:
+            early, ended = outbound.trailing_data
+            if ended and not early:
+                raise UnreachableError(f"{place.host} closed without an answer")
+            if bounds.too_many_lines(early):
+                raise _no_http(place, "the answer's head is too large")
         try:
-            event = self._outbound.next_event()
+            event = outbound.next_event()
         except h11.RemoteProtocolError as error:
-            raise _no_http(place, str(error)) from None
+            raise _no_http(place, bounds.described(error)) from None
         if isinstance(event, h11.Response | h11.InformationalResponse):
             size = len(event.reason) + heads.size(event.headers.raw_items())
             if size > LARGEST_HEAD:
                 raise _no_http(place, "the answer's head is too large")
+        if event is h11.NEED_DATA and bounds.too_long_trailer(outbound):
+            raise _no_http(place, "a malformed chunk")
         return event
+
+    def _feed_rest(self, data: bytes | None, place: Place) -> None:
+        if data:
+            self._feed(data, place)
 
     def _feed(self, data: bytes, place: Place) -> None:
         try:
             self._outbound.receive_data(data)
         except h11.RemoteProtocolError as error:
-            raise _no_http(place, str(error)) from None
+            raise _no_http(place, bounds.described(error)) from None
 
     async def _receive(self, place: Place) -> bytes:
         try:
@@ -658,7 +692,7 @@ def _head(asked: Request, headers: Headers) -> h11.Request:
 
 
 def _no_http(place: Place, words: str) -> UnreachableError:
-    return UnreachableError(f"{place.host} answers no HTTP: {words[:_WORDS]}")
+    return UnreachableError(f"{place.host} answers no HTTP: {words}")
 
 
 def _scan(scanner: Scanner | None, data: bytes) -> None:

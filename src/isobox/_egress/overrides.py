@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from isobox._egress.place import BadRequestError
@@ -30,8 +31,13 @@ def overridden(request: Request) -> list[tuple[str, str]]:
 
 
 def _distinct(request: Request, said: bytes, names: tuple[bytes, ...]) -> list[str]:
-    values = [value for name, value in request.headers if name.lower() in names]
+    values = [value for name, value in request.headers if _heard(name) in names]
     found = dict.fromkeys((said, *values))
     if len(found) > _MOST:
         raise BadRequestError("too many methods or paths in one request")
     return [value.decode("latin-1") for value in found]
+
+
+def _heard(name: bytes) -> bytes:
+    # CGI and what came of it (WSGI, PHP) have one name for `X_A` and `X-A`.
+    return re.sub(rb"[^a-z0-9]", b"-", name.lower())

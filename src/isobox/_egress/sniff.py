@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["tls", "http", "http2", "other"]
+Kind: TypeAlias = Literal["tls", "sslv2", "http", "http2", "other"]
 
 #: No more bytes than these are needed.
 ENOUGH = 24
@@ -30,6 +30,8 @@ def kind(data: bytes) -> Kind | None:
         return None
     if start[0] == 0x16:
         return _tls(start)
+    if start[0] & 0x80:
+        return _sslv2(start)
     if _PREFACE.startswith(start):
         return "http2" if start == _PREFACE else None
     if start.startswith(_SSH):
@@ -41,6 +43,13 @@ def _tls(start: bytes) -> Kind | None:
     if len(start) < 2:
         return None
     return "tls" if start[1] == 3 else "other"
+
+
+def _sslv2(start: bytes) -> Kind | None:
+    # A length of two bytes, and the number of a ClientHello.
+    if len(start) < 3:
+        return None
+    return "sslv2" if start[2] == 1 else "other"
 
 
 def _http(start: bytes) -> Kind | None:

@@ -146,6 +146,14 @@ def _parse_text(text: str) -> Source:
     raise InvalidArgumentError(f"source must be {_KINDS}")
 
 
+def missing(source: Source) -> str | None:
+    """Return why there is no value; None if there is, or it takes code to know."""
+    if not isinstance(source, (Variable, ValueFile)):
+        return None
+    value = _immediate(source)
+    return value.reason if isinstance(value, Missing) else None
+
+
 class Reader:
     """Reads one secret's value when it is needed.
 
@@ -178,16 +186,20 @@ class Reader:
 
     async def _value(self) -> str | Missing:
         source = self._source
-        if isinstance(source, Variable):
-            return _checked(_variable(source))
-        if isinstance(source, ValueFile):
-            return _checked(_file(source))
+        if isinstance(source, (Variable, ValueFile)):
+            return _immediate(source)
         async with self._lock:
             if self._kept is None or time.monotonic() >= self._kept[0]:
                 value = _checked(await _run(source))
                 age = _FAILURE_AGE if isinstance(value, Missing) else self._max_age
                 self._kept = time.monotonic() + age, value
             return self._kept[1]
+
+
+def _immediate(source: Variable | ValueFile) -> str | Missing:
+    if isinstance(source, Variable):
+        return _checked(_variable(source))
+    return _checked(_file(source))
 
 
 def _checked(value: bytes | Missing) -> str | Missing:

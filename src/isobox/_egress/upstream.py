@@ -13,8 +13,10 @@ import anyio.to_thread
 
 from isobox._channel.background import collapsed
 from isobox._channel.sockets import SocketConnection
+from isobox._core.addresses import carried
 from isobox._core.hosts import address_of
 from isobox._egress import hosts_file
+from isobox._linux import interfaces
 from isobox.errors import PolicyDeniedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -53,8 +55,10 @@ async def reach(
         UnreachableError: It has no address, or none answers.
     """
     found = await resolve(host, port, resolvers)
+    own = _own_addresses()
     for address in found:
-        decision = network.reaches(host, address, port)
+        is_own = any(each in own for each in carried(address))
+        decision = network.reaches(host, address, port, own=is_own)
         if decision.verdict != "allow":
             raise PolicyDeniedError(
                 f"{host}:{port} is denied: {decision.reason}",
@@ -62,6 +66,16 @@ async def reach(
                 reason=decision.reason,
             )
     return await _connect(host, found, port)
+
+
+def _own_addresses() -> frozenset[Address]:
+    # Each time: addresses come and go.
+    try:
+        return interfaces.addresses()
+    except OSError as error:
+        raise UnreachableError(
+            f"this machine's own addresses cannot be listed: {error.strerror}"
+        ) from None
 
 
 async def resolve(

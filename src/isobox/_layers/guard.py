@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from isobox._approval.key import key_of
+from isobox._approval.question import LATE, UNASKED, UNSAID
 from isobox._approval.risk import risk
 from isobox._core.facts import path_of
 from isobox._core.ops import Connect
+from isobox._layers import reader
 from isobox._layers.preview import preview
 from isobox._policy.policy import ROOT
 from isobox.errors import PolicyDeniedError
@@ -33,8 +35,11 @@ class Guard:
         self._policy = policy
         self._answers = answers
         self._root = root
+        self._looks_inside = policy.looks_inside
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
+        if self._looks_inside:
+            await reader.read(op)
         decision = self._policy.decide(op, self._root)
         reason = decision.reason
         if decision.verdict == "ask":
@@ -57,6 +62,8 @@ class Guard:
         self, op: Op[object], decision: Decision, inner: Perform
     ) -> Answer:
         async def describe(question: Question) -> Question:
+            if self._looks_inside:
+                await reader.read(op)
             # Below the policy: to look is no question of its own.
             shown = await preview(op, inner)
             return replace(question, risk=risk(op, self._root), preview=shown)
@@ -79,4 +86,10 @@ class Guard:
 def _said(answer: Answer) -> str:
     if answer.message:
         return f", and whoever was asked says: {answer.message}"
-    return ", and nobody allowed it"
+    if answer is UNASKED:
+        why = ": there is no `approve`"
+    elif answer is LATE:
+        why = ": there was no answer in time"
+    else:
+        why = "" if answer is UNSAID else ": the answer was no"
+    return f", and nobody allowed it{why}"

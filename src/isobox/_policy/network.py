@@ -136,8 +136,17 @@ class Network:
                 return Decision("deny", str(rule), _REASONS["deny"])
         return None
 
-    def reaches(self, host: str, address: Address, port: int) -> Decision:
-        """Say whether `host` may be reached at an address that it resolved to."""
+    def reaches(
+        self, host: str, address: Address, port: int, *, own: bool = False
+    ) -> Decision:
+        """Say whether `host` may be reached at an address that it resolved to.
+
+        Args:
+            host: A name or an address, in the one form.
+            address: The address.
+            port: The port there.
+            own: Whether it is an address of this machine.
+        """
         text = str(address)
         about = self._about(text, port)
         for rule in about:
@@ -145,13 +154,15 @@ class Network:
                 return Decision(
                     "deny", str(rule), f"{host} is at {text}, which is denied"
                 )
-        kind = addresses.reach(address)
-        if kind == "public":
+        kind: str = addresses.reach(address)
+        if kind == "public" and own:
+            kind = "this machine's"
+        elif kind == "public":
             return Decision("allow", "public", f"{text} is public")
         for rule in about:
             # Who asked for a name was not asked about the address.
             allows = rule.verdict == "allow" or (host == text and not _denies(rule))
-            if allows and rule.names(address):
+            if allows and (rule.names(address) or (own and rule.is_address(address))):
                 return Decision("allow", str(rule), f"{text} is named")
         # The loopback is the sandbox's own, and no rule can name it.
         hint = "" if is_own(address) else "; to allow it, name the address in a rule"

@@ -41,8 +41,10 @@ class NetworkRule:
             the filter then reads what is sent to the host.
         paths: Only requests whose path is one of these, without the query; `*`
             stands for anything, such as `/v1/*`. Where servers may differ about
-            what a path means (`%2e%2e`, `//`, `;`), a rule that allows is about
-            it if it is about each meaning, any other if it is about one.
+            what a path means (`%2561`, `//`, `;`), a rule that allows is about
+            it if it is about each meaning, any other if it is about one. A
+            path with `.` or `..` between slashes, however encoded, fits no rule
+            that allows, and every other.
         passthrough: Do not read what is sent there, as programs need that pin a
             certificate; no secret is attached then. A rule about requests wins.
 
@@ -118,6 +120,10 @@ class NetworkRule:
         if self.network is None or block is None or address not in self.network:
             return False
         return _within(self.network, block)
+
+    def is_address(self, address: Address) -> bool:
+        """Whether it is about this address alone."""
+        return self.network == ipaddress.ip_network(address)
 
     def meets(self, pattern: str) -> bool:
         """Whether it is about something that a pattern names, on whatever port."""

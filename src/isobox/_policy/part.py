@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +38,9 @@ GROUPS: Final[dict[str, frozenset[str]]] = {
 }
 
 
-#: Characters of a script whose facts are remembered.
-_REMEMBERED: Final = 4096
+#: Texts whose facts are remembered, and characters of one that is read.
+_REMEMBERED: Final = 256
+LONGEST: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +99,61 @@ def _parts(op: Op[object], *, commands: bool) -> Iterator[Part]:
             yield Part(op.name, label=label, path=path_of(op))
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is read of an operation that runs something.
+
+    Attributes:
+        script: Text for a shell; None with `argv`.
+        argv: A program and its arguments.
+    """
+
+    script: str | None = None
+    argv: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, object]:
+        """Return it as what JSON can hold."""
+        if self.script is not None:
+            return {"script": self.script}
+        return {"argv": list(self.argv)}
+
+    def __len__(self) -> int:
+        return len(self.script or "") + sum(map(len, self.argv))
+
+
+def text_of(op: Spawn | Script) -> Text:
+    """Return what is read of an operation."""
+    if isinstance(op, Script):
+        return Text(script=op.script)
+    # A session's shell: what it runs comes script by script, as operations.
+    argv = op.argv[:1] if op.report else op.argv
+    return Text(script=op.script, argv=argv)
+
+
+def known(text: Text) -> Facts | None:
+    """Return the facts of a text, if they are remembered, or read at once."""
+    if len(text) > LONGEST:
+        return _too_long()
+    found = _KNOWN.pop(text, None)
+    if found is not None:
+        _KNOWN[text] = found  # the latest is forgotten last
+    return found
+
+
+def remember(text: Text, found: Facts) -> None:
+    """Remember the facts of a text, for the decisions on it."""
+    _KNOWN[text] = found
+    while len(_KNOWN) > _REMEMBERED:
+        _KNOWN.popitem(last=False)
+
+
 def _run(op: Spawn | Script) -> Iterator[Part]:
     label = op.label if isinstance(op, Spawn) else None
-    argv = op.argv if isinstance(op, Spawn) and op.script is None else None
-    if isinstance(op, Spawn) and op.report:
-        # A session's shell: what it runs comes script by script, as operations.
-        argv = op.argv[:1]
-    found = _facts_of(op.script or "") if argv is None else _facts_of_argv(argv)
+    text = text_of(op)
+    found = known(text)
+    if found is None:
+        found = _read(text)
+        remember(text, found)
     if isinstance(op, Spawn) and op.report:
         found = replace(found, doubts=())
     for command in found.commands:
@@ -115,25 +164,19 @@ def _run(op: Spawn | Script) -> Iterator[Part]:
         yield Part(op.name, label=label, doubts=found.doubts)
 
 
-def _facts_of(script: str) -> Facts:
-    return _known(script) if len(script) <= _REMEMBERED else _known.__wrapped__(script)
-
-
-@functools.lru_cache(maxsize=256)
-def _known(script: str) -> Facts:
+def _read(text: Text) -> Facts:
     # Its grammar is large, and most policies do not look into scripts.
     from isobox._policy import shell  # noqa: PLC0415
 
-    return shell.facts(script)
+    if text.script is not None:
+        return shell.facts(text.script)
+    return shell.facts_of_argv(text.argv)
 
 
-@functools.lru_cache(maxsize=256)
-def _known_argv(argv: tuple[str, ...]) -> Facts:
-    from isobox._policy import shell  # noqa: PLC0415
+def _too_long() -> Facts:
+    from isobox._policy.shell.facts import Facts  # noqa: PLC0415
 
-    return shell.facts_of_argv(argv)
+    return Facts(doubts=("it is longer than 64 KiB",))
 
 
-def _facts_of_argv(argv: tuple[str, ...]) -> Facts:
-    small = sum(map(len, argv)) <= _REMEMBERED
-    return _known_argv(argv) if small else _known_argv.__wrapped__(argv)
+_KNOWN: Final[OrderedDict[Text, Facts]] = OrderedDict()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: How often something may be percent-encoded; more is no path but an attack.
 _LAYERS: Final = 4
+#: A piece that is walked, whatever is taken for what ends a piece or a path.
+_DOTS: Final = re.compile(r"(?:\A|[/\\])\.\.?(?:[/\\;?#]|\Z)")
 _CONTROL: Final = frozenset(map(chr, (*range(0x20), 0x7F)))
 
 
@@ -18,18 +18,19 @@ _CONTROL: Final = frozenset(map(chr, (*range(0x20), 0x7F)))
 def readings(path: str) -> frozenset[str]:
     """Return every path that a server may take this one for.
 
-    It may decode once or more often (`%2e` and `%252e` are a dot), walk `.` and
-    `..`, take `//` and a backslash for `/`, and leave out what follows `;` in a
-    piece. Empty where nobody could say.
+    It may decode once or more often (`%61` and `%2561` are an `a`), take `//` and
+    a backslash for `/`, and leave out what follows `;` in a piece. Empty where
+    nobody could say: where a piece is `.` or `..` once it is decoded, however
+    often, as servers differ about which pieces `..` takes away.
     """
     found: set[str] = set()
     raw = path.encode("utf-8", "surrogatepass")
     for _ in range(_LAYERS):
         raw = unquote_to_bytes(raw)
         text = raw.decode("latin-1")
-        if not _CONTROL.isdisjoint(text):
+        if not _CONTROL.isdisjoint(text) or _DOTS.search(text):
             return frozenset()
-        found |= {text, _walked(text), _walked(_without_parameters(text))}
+        found |= {text, _joined(text), _joined(_without_parameters(text))}
         if unquote_to_bytes(raw) == raw:
             return frozenset(found)
     return frozenset()
@@ -60,22 +61,9 @@ def fits(pattern: str, path: str) -> bool:
     return len(path) - at >= len(others[-1]) and path.endswith(others[-1])
 
 
-def _walked(path: str) -> str:
-    kept: list[str] = []
-    pieces = path.replace("\\", "/").split("/")
-    for piece in pieces:
-        if piece == "..":
-            del kept[-1:]
-        elif piece not in ("", "."):
-            kept.append(piece)
-    walked = "/" + "/".join(kept)
-    return walked + "/" if kept and pieces[-1] in ("", ".", "..") else walked
+def _joined(path: str) -> str:
+    return re.sub(r"[/\\]+", "/", "/" + path)
 
 
 def _without_parameters(path: str) -> str:
-    return "/".join(_names(path))
-
-
-def _names(path: str) -> Iterator[str]:
-    for piece in path.replace("\\", "/").split("/"):
-        yield piece.partition(";")[0]
+    return re.sub(r";[^/\\]*", "", path)

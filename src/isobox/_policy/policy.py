@@ -118,9 +118,7 @@ class Policy:
 
         The strictest of these is the decision.
         """
-        inside = self._looks_inside() or any(
-            other._looks_inside() for other in self.tightened_by
-        )
+        inside = self.looks_inside
         found: list[tuple[Part, Decision]] = []
         for part in parts(op, commands=inside):
             found.append((part, self._of(op, part, root)))
@@ -129,6 +127,13 @@ class Policy:
                 for other in self.tightened_by
             )
         return found
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether rules are about what scripts run."""
+        return self._looks_inside() or any(
+            other.looks_inside for other in self.tightened_by
+        )
 
     def _looks_inside(self) -> bool:
         return self._index.looks_inside

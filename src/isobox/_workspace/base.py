@@ -55,13 +55,14 @@ from isobox._workspace.shell import Shell
 from isobox._workspace.verify import Hashed, Verdict
 from isobox.errors import (
     InvalidArgumentError,
+    IsoboxError,
     PathMissingError,
     UnsupportedError,
     WorkspaceClosedError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from isobox._approval.question import Approve
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     )
     from isobox._core.sandbox import Provider, Sandbox
     from isobox._core.stack import R
+    from isobox._egress.denial import Denials
     from isobox._egress.gate import Gate
     from isobox._egress.redact import Redactor
     from isobox._egress.secret import Secret
@@ -153,6 +155,7 @@ class WorkspaceBase:
         self._ledger = None if budget is None else Ledger(budget, self.usage)
         self._closing: asyncio.Task[None] | None = None
         self._gate = self._way_out()
+        self._unexposed: Denials | None = None
         self._limits = limits or _LIMITS
         self._env = arguments.environment(env or {})
         self._labels = dict(labels or {})
@@ -393,8 +396,23 @@ class WorkspaceBase:
         )
 
     def _denials(self, since: float) -> tuple[Denial, ...]:
-        """Return what the network filter refused since a moment."""
-        return () if self._gate is None else self._gate.denials(since)
+        """Return what was refused, or failed, on its way out since a moment."""
+        refused = () if self._gate is None else self._gate.denials(since)
+        unexposed = () if self._unexposed is None else self._unexposed.since(since)
+        return (*refused, *unexposed)
+
+    def _not_exposed(self, port: int) -> Callable[[IsoboxError], None]:
+        """Return what remembers why an exposed port of the host was not reached."""
+        from isobox._egress.denial import Denials, denial_of  # noqa: PLC0415
+
+        unexposed = self._unexposed = self._unexposed or Denials()
+
+        def failed(error: IsoboxError) -> None:
+            denial = denial_of(error, Exposed.host, port)
+            if denial is not None:
+                unexposed.add(denial)
+
+        return failed
 
     async def start(
         self,
@@ -982,16 +1000,23 @@ class WorkspaceBase:
 
         Args:
             port: The host's port.
-            inside: The port inside, the same if None; 0 lets the sandbox choose.
+            inside: The port inside, the same number if None; 0 lets the sandbox
+                choose. Ports below 1024, and those that the network filter
+                catches, are taken there.
 
         Raises:
             UnsupportedError: The backend cannot.
-            StorageError: The port inside is taken, or below 1024.
+            StorageError: The port inside is taken.
         """
         for number in (port, port if inside is None else inside):
             if not (0 < number < 65536 or (number == 0 and inside == 0)):
                 raise InvalidArgumentError(f"port {number} is not from 1 to 65535")
-        exposed = Exposed(self._funnel(), port, port=port if inside is None else inside)
+        exposed = Exposed(
+            self._funnel(),
+            port,
+            port=port if inside is None else inside,
+            failed=self._not_exposed(port),
+        )
         await exposed.open()
         self._exits.push_async_callback(exposed.aclose)
         return exposed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from functools import partial
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ class Exposed:
             raise StorageError(
                 f"{error}; give inside=, such as 8080: ports below 1024 and those "
                 "that the filter catches are taken inside",
-                errno=error.errno,
+                code=error.errno or 0,
             ) from None
         self._listener, self.port = listener, listener.port
         await self._background.open()
@@ -124,8 +125,9 @@ async def _reach(op: Connect) -> SocketConnection:
         await asyncio.get_running_loop().sock_connect(sock, (_HOST, op.port))
     except OSError as error:
         sock.close()
+        words = os.strerror(error.errno) if error.errno else error
         raise UnreachableError(
-            f"nothing listens at port {op.port} of the host: {error.strerror}"
+            f"nothing listens at port {op.port} of the host: {words}"
         ) from None
     except BaseException:
         sock.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from isobox._egress.secret import Secret
+from isobox._egress.sources import missing
 from isobox._policy.network import OPEN, Network, NetworkRule
 from isobox.cli.status import complain, one_line
 from isobox.errors import InvalidArgumentError
@@ -47,27 +48,35 @@ def secrets(texts: Sequence[str]) -> tuple[Secret, ...]:
     """Return the secrets that `--secret` stands for.
 
     Raises:
-        InvalidArgumentError: One is none; the message never repeats it.
+        InvalidArgumentError: One is none, and the message does not repeat it; or
+            there is no value where it says.
     """
-    return tuple(map(Secret.parse, texts))
+    given = tuple(map(Secret.parse, texts))
+    for secret in given:
+        reason = missing(secret.origin)
+        if reason is not None:
+            raise InvalidArgumentError(f"--secret {secret.name}: {reason}")
+    return given
 
 
 def fields(denials: Sequence[Denial]) -> list[dict[str, object]]:
-    """Return what was refused as plain data."""
+    """Return what was refused, and what failed, as plain data."""
     return [
         {
             "host": denial.host,
             "port": denial.port,
             "rule": denial.rule,
             "reason": denial.reason,
+            "kind": denial.kind,
         }
         for denial in denials
     ]
 
 
 def tell(denials: Sequence[Denial]) -> None:
-    """List on standard error what was refused."""
+    """List on standard error what was refused, and what failed."""
     for denial in denials[:_LISTED]:
-        complain(one_line(f"refused {denial}"))
+        what = "could not reach" if denial.kind == "unreachable" else "refused"
+        complain(one_line(f"{what} {denial}"))
     if len(denials) > _LISTED:
-        complain(f"refused {len(denials) - _LISTED} more")
+        complain(f"and {len(denials) - _LISTED} more")

@@ -11,6 +11,8 @@ FORGE: Final = "140.82.112.3"
 EVIL: Final = "45.33.32.156"
 WEB6: Final = "2606:2800:220:1::1"
 
+#: The address of the machine on which the filter runs.
+OWN: Final = "93.184.215.99"
 METADATA: Final = "169.254.169.254"
 PRIVATE: Final = "10.0.0.5"
 
@@ -20,6 +22,7 @@ ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
     "example.org": (WEB,),
     "api.example.org": (WEB,),
     "other.example.org": (WEB,),
+    "own.example.org": (OWN,),
     "xn--bcher-kva.example.org": (WEB,),
     "static.cdn.example.org": (WEB,),
     "deep.static.cdn.example.org": (WEB,),
@@ -78,7 +81,8 @@ CLOSED_PORT: Final = 81
 def has_ipv6() -> bool:
     """Whether this machine has it: `run` has then made every address answer."""
     try:
-        with socket.create_server((WEB6, 0), family=socket.AF_INET6):
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.connect((WEB6, 1))
             return True
     except OSError:
         return False

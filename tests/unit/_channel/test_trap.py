@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from isobox._channel import trap as trapping
+from isobox._channel.places import Places, available
 from isobox._channel.trap import Trap, plain_address
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,14 @@ class Recorder:
         return self.answer
 
 
+class Greeting(Recorder):
+    """Tells every client something at once: it is in use."""
+
+    async def connected(self, connection, address, port):
+        await connection.send(b"hello")
+        await super().connected(connection, address, port)
+
+
 class Failing(Recorder):
     async def connected(self, connection, address, port):
         raise RuntimeError("a mistake of the outlet's")
@@ -70,8 +79,9 @@ def datagram():
 
 
 @contextlib.asynccontextmanager
-async def trapped(outlet, *sockets, **options):
+async def trapped(outlet, *sockets, grace=0.05, **options):
     trap = Trap(outlet, **options)
+    trap.grace = grace
     try:
         await trap.open(sockets)
         yield trap
@@ -94,6 +104,11 @@ def reported():
 
 def connect(listener, address=LOCAL):
     return socket.create_connection((address, listener.getsockname()[1]), timeout=10)
+
+
+async def whole(client):
+    with client.makefile("rb") as file:
+        return await asyncio.to_thread(file.read)
 
 
 async def received(client):
@@ -129,7 +144,7 @@ def test_an_address_is_plain(text, plain):
 
 
 async def test_more_than_the_most_wait():
-    outlet, one, two = Recorder(), stream(), stream()
+    outlet, one, two = Greeting(), stream(), stream()
     async with trapped(outlet, one, two, most=3):
         with contextlib.ExitStack() as held:
             clients = [
@@ -141,8 +156,125 @@ async def test_more_than_the_most_wait():
             assert len(outlet.seen) == 3
             outlet.going.set()
             for client in clients:
-                assert await received(client) == b"served"
+                assert await whole(client) == b"helloserved"
     assert (len(outlet.seen), outlet.ended) == (5, 5)
+
+
+class Waiting(Recorder):
+    """Serves who has said the head of a request."""
+
+    async def connected(self, connection, address, port):
+        self.seen.append((address, port))
+        try:
+            said = b""
+            while not said.endswith(b"\r\n\r\n"):
+                piece = await connection.receive()
+                if not piece:
+                    return
+                said += piece
+            await self.going.wait()
+            await connection.send(b"served")
+        finally:
+            self.ended += 1
+
+
+async def test_the_oldest_that_said_nothing_makes_room():
+    outlet, listener = Waiting(), stream()
+    async with trapped(outlet, listener, most=4):
+        with contextlib.ExitStack() as held:
+            asking = held.enter_context(connect(listener))
+            for piece in (b"GET / HTTP/1.1\r\n\r", b"\n"):
+                asking.send(piece)
+                await asyncio.sleep(0.01)
+            idle = [held.enter_context(connect(listener)) for _ in range(20)]
+            for client in idle[:10]:
+                client.send(b"GET / HTTP/1.1\r\n")
+            good = held.enter_context(connect(listener))
+            good.send(b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda: len(outlet.seen) == 22 and outlet.ended == 18)
+            outlet.going.set()
+            assert await whole(asking) == await whole(good) == b"served"
+            with pytest.raises(ConnectionResetError):
+                await received(idle[0])
+
+
+async def test_places_are_shared_by_sandboxes():
+    places = Places(lambda: 8)
+    greedy, modest = Greeting(), Waiting()
+    one, two = stream(), stream()
+    async with trapped(greedy, one, places=places):
+        with contextlib.ExitStack() as held:
+            clients = [held.enter_context(connect(one)) for _ in range(12)]
+            await until(lambda: len(greedy.seen) == 6)
+            async with trapped(modest, two, places=places):
+                good = held.enter_context(connect(two))
+                good.send(b"GET / HTTP/1.1\r\n\r\n")
+                modest.going.set()
+                assert await whole(good) == b"served"
+                assert len(greedy.seen) == 6
+            greedy.going.set()
+            for client in clients:
+                assert await whole(client) == b"helloserved"
+
+
+async def test_idle_connections_of_one_sandbox_keep_no_other_out():
+    places = Places(lambda: 8)
+    greedy, modest = Waiting(), Waiting()
+    one, two = stream(), stream()
+    modest.going.set()
+    async with trapped(greedy, one, places=places):
+        with contextlib.ExitStack() as held:
+            for _ in range(30):
+                held.enter_context(connect(one))
+            await until(lambda: len(greedy.seen) == 30)
+            assert greedy.ended == 24
+            async with trapped(modest, two, places=places):
+                for _ in range(9):
+                    good = held.enter_context(connect(two))
+                    good.send(b"GET / HTTP/1.1\r\n\r\n")
+                    assert await whole(good) == b"served"
+
+
+async def test_who_has_less_than_its_part_takes_from_who_has_more():
+    total = 8
+    places = Places(lambda: total)
+    greedy, modest = Waiting(), Waiting()
+    one, two = stream(), stream()
+    async with trapped(greedy, one, places=places):
+        with contextlib.ExitStack() as held:
+            for _ in range(6):
+                held.enter_context(connect(one))
+            await until(lambda: len(greedy.seen) == 6)
+            async with trapped(modest, two, places=places):
+                for _ in range(4):
+                    client = held.enter_context(connect(two))
+                    client.send(b"GET / HTTP/1.1\r\n\r\n")
+                await until(lambda: len(modest.seen) == 4)
+                await until(lambda: greedy.ended == 2)
+                assert modest.ended == 0
+
+
+async def test_a_crowd_that_comes_at_once_is_served_whole():
+    outlet, listener = Waiting(), stream()
+    outlet.going.set()
+    async with trapped(outlet, listener, most=4, grace=10):
+        with contextlib.ExitStack() as held:
+            clients = [held.enter_context(connect(listener)) for _ in range(20)]
+            await until(lambda: len(outlet.seen) == 4)
+            await asyncio.sleep(0.05)
+            for client in clients:
+                client.send(b"GET / HTTP/1.1\r\n\r\n")
+            for client in clients:
+                assert await whole(client) == b"served"
+    assert outlet.ended == 20
+
+
+def test_places_come_from_the_soft_limit(monkeypatch):
+    for soft, expected in ((1024, 384), (4, 1), (resource.RLIM_INFINITY, 1 << 20)):
+        monkeypatch.setattr(
+            resource, "getrlimit", lambda _, soft=soft: (soft, resource.RLIM_INFINITY)
+        )
+        assert available() == expected
 
 
 async def test_closing_ends_what_is_open():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -82,9 +83,36 @@ async def test_without_a_question_nothing_is_looked_at():
 
 async def test_where_nobody_is_asked_nothing_is_looked_at():
     sandbox = Sandbox()
-    with pytest.raises(PolicyDeniedError, match="nobody allowed it"):
+    with pytest.raises(PolicyDeniedError) as caught:
         await stack(sandbox, None)(WRITE)
+    assert caught.value.reason == (
+        "a person looks, and nobody allowed it: there is no `approve`"
+    )
     assert sandbox.reached == []
+
+
+async def test_who_said_no_is_told_from_who_said_nothing():
+    reasons = []
+    for said, deadline in ((False, 60.0), (True, 0.05)):
+
+        async def approve(_, said=said):
+            if said:
+                await asyncio.sleep(20)
+            return said
+
+        policy = replace(
+            Policy.allow_all(), network=Network(otherwise="ask", ask_timeout=deadline)
+        )
+        perform = compose(Sandbox(), [Guard(policy, Answers(approve))])
+        op = abc.Connect(host="a.test", port=443, via="direct", reach=Sandbox().write)
+        with pytest.raises(PolicyDeniedError) as caught:
+            await perform(op)
+        reasons.append(caught.value.reason)
+    asked = "no rule is about a.test:443, and nobody allowed it"
+    assert reasons == [
+        f"{asked}: the answer was no",
+        f"{asked}: there was no answer in time",
+    ]
 
 
 @pytest.mark.parametrize("scope", ["once", "session", "project"])

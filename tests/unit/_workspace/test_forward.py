@@ -61,6 +61,7 @@ async def test_bytes_and_ends_go_both_ways(workspace):
     data = bytes(range(256)) * 20_000
     async with serving(echo) as port, await workspace.forward(port) as forward:
         assert forward.host == "127.0.0.1"
+        assert repr(forward) == f"<Forward 127.0.0.1:{forward.port}>"
         with anyio.fail_after(30):
             assert await exchanged(forward.port, data) == data
 

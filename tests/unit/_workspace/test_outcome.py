@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from isobox._core.network import Denial
 from isobox._core.results import Captured, Exit, RunResult
 from isobox._workspace.outcome import checked, result_of
 from isobox.errors import CommandFailedError, TimedOutError
@@ -51,6 +52,24 @@ def test_a_checked_failure_says_what_failed_and_how():
     assert error.value.result is result
     assert str(error.value).endswith("why")
     assert len(str(error.value)) < 2100
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_an_error_says_what_of_the_network_was_refused(timed_out):
+    denials = (
+        Denial("a.test", 443, "default", "no rule allows a.test:443"),
+        Denial("b.test", 443, "unreachable", "no route", kind="unreachable"),
+    )
+    result = RunResult(exit_code=1, timed_out=timed_out, denials=denials)
+    with pytest.raises((CommandFailedError, TimedOutError)) as error:
+        checked(result, "fetch", check=True)
+    assert str(error.value).endswith(
+        "fetch\nnot reached: a.test:443 (no rule allows a.test:443; rule 'default'); "
+        "b.test:443 (no route)"
+    )
+    many = tuple(Denial("a.test", port, "default", "no") for port in range(1, 12))
+    with pytest.raises(CommandFailedError, match=r"; 3 more$"):
+        checked(RunResult(exit_code=1, denials=many), "fetch", check=True)
 
 
 def test_a_checked_timeout_is_its_own_error_even_with_status_0():

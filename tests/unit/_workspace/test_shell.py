@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isobox import LocalWorkspace, MemorySink, Policy
-from isobox._policy.policy import Decision
+from isobox._policy.decision import Decision
 from isobox._workspace.shell import Shell, _Keeper
 from isobox.errors import (
     CommandFailedError,
@@ -335,7 +335,7 @@ async def test_one_that_was_cancelled_is_recorded_as_such(recorded):
 class NoSecrets(Policy):
     """Denies scripts that speak of secrets."""
 
-    def decide(self, op):
+    def decide(self, op, root=""):
         if op.name == "script" and "secret" in op.script:
             return Decision("deny", "no_secrets", "it speaks of secrets")
         return super().decide(op)

@@ -53,8 +53,11 @@ def test_what_is_refused(given, ask, message):
         network.network(given, ask=ask)
 
 
-def test_secrets():
-    found = network.secrets(["A=env:B@a.test,*.b.test:8443", "C=file:/d@e.test"])
+def test_secrets(monkeypatch, tmp_path):
+    monkeypatch.setenv("B", "value")
+    (tmp_path / "d").write_text("value")
+    texts = ["A=env:B@a.test,*.b.test:8443", f"C=file:{tmp_path}/d@e.test"]
+    found = network.secrets(texts)
     assert [secret.name for secret in found] == ["A", "C"]
     assert found[0].scopes == (("a.test", 443), ("*.b.test", 8443))
 
@@ -68,7 +71,13 @@ def test_a_value_by_mistake_is_not_repeated(text):
 
 def test_denials_are_plain_data():
     (one,) = network.fields([Denial("a.test", 80, "default", "no rule", 1.5)])
-    assert one == {"host": "a.test", "port": 80, "rule": "default", "reason": "no rule"}
+    assert one == {
+        "host": "a.test",
+        "port": 80,
+        "rule": "default",
+        "reason": "no rule",
+        "kind": "connection",
+    }
 
 
 def test_denials_are_lines_that_no_terminal_obeys(capsys):
@@ -82,4 +91,38 @@ def test_many_denials_are_counted(capsys):
     network.tell([Denial("a.test", port, "default", "no") for port in range(1, 31)])
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 21
-    assert lines[-1] == "isobox: refused 10 more"
+    assert lines[-1] == "isobox: and 10 more"
+
+
+def test_what_failed_is_told_apart_from_what_was_refused(capsys):
+    network.tell([Denial("a.test", 443, "unreachable", "no route", kind="unreachable")])
+    said = capsys.readouterr().err
+    assert said == "isobox: could not reach a.test:443 (no route)\n"
+
+
+def test_a_value_that_is_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("HELD", "value")
+    (tmp_path / "value").write_text("value")
+    texts = [
+        "A=env:HELD@a.test",
+        f"B=file:{tmp_path}/value@a.test",
+        "C=command:false@a.test",
+    ]
+    assert [secret.name for secret in network.secrets(texts)] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("env:NOPE", "the variable NOPE is not set"),
+        ("env:EMPTY", "its value is empty"),
+        ("file:/nowhere/value", "its file cannot be opened: No such file or directory"),
+        ("file:/dev/null", "its file is not a regular one"),
+    ],
+)
+def test_a_value_that_is_not_there(source, reason, monkeypatch):
+    monkeypatch.delenv("NOPE", raising=False)
+    monkeypatch.setenv("EMPTY", "")
+    with pytest.raises(InvalidArgumentError) as raised:
+        network.secrets([f"KEY={source}@a.test"])
+    assert str(raised.value) == f"--secret KEY: {reason}"

@@ -38,7 +38,7 @@ def test_refusals_are_listed_when_the_command_has_ended(isobox):
 def test_names_are_refused_too(isobox):
     done = isobox("run", "--network", "a.example.org", "getent", "hosts", "b.test")
     assert done.returncode == 2
-    assert b"refused b.test:53 (no rule allows b.test" in done.stderr
+    assert b"refused b.test (name look-up: no rule allows b.test" in done.stderr
 
 
 def test_json_has_them_in_a_field(isobox):
@@ -47,7 +47,7 @@ def test_json_has_them_in_a_field(isobox):
     assert done.stderr == b""
     assert json.loads(done.stdout)["denials"] == [
         {"host": "b.test", "port": 80, "rule": "!b.test",
-         "reason": "a rule denies it"}
+         "reason": "a rule denies it", "kind": "connection"}
     ]  # fmt: skip
 
 
@@ -72,7 +72,9 @@ def test_without_hosts_there_is_no_network(options, isobox):
         (["--network", "a b"], "not a host name"),
         (["--network", "none", "--network", "a.test"], "--network none"),
         (["--network", "?a.test"], "--ask-network"),
-        (["--secret", "A=env:B@a.test"], "network"),
+        (["--secret", "A=env:HOME@a.test"], "network"),
+        (["--network", "a.test", "--secret", "A=env:NOPE@a.test"], "NOPE is not set"),
+        (["--network", "a.test", "--secret", "A=env:HOME@b.test"], "allows b.test"),
         (["--network", "a.test", "--secret", "sentinel"], "NAME=SOURCE@HOST"),
         (["--backend", "local", "--network", "a.test"], "cannot filter"),
         (["--min-isolation", "some"], "no_proc"),
@@ -110,7 +112,9 @@ def nowhere():
 
 
 def test_yes_and_no(nowhere, tmp_path):
-    script = f"{' '.join(CURL)} {ONE} {OTHER}"
+    # What it prints waits while a question is open.
+    curl, wait = " ".join(CURL), "until test -e seen; do sleep 0.05; done"
+    script = f"{curl} {ONE}; {wait}; {curl} {OTHER}"
     user = Terminal(
         *ASKING, "sh", "-c", script, cwd=tmp_path, program=[*nowhere, *ISOBOX]
     )
@@ -119,9 +123,10 @@ def test_yes_and_no(nowhere, tmp_path):
         user.expect(b"60 s]")
         user.type(b"y\n")
         user.expect(b"isobox cannot reach one.test:80")
+        (tmp_path / "seen").touch()
         user.expect(b"may it connect to other.test:80?")
         user.type(b"\n")
-        user.expect(b"and nobody allowed it (rule 'otherwise')")
+        user.expect(b"and nobody allowed it: the answer was no (rule 'otherwise')")
         user.expect(b"refused other.test:80 (no rule is about")
         assert user.end() == 0
     finally:

@@ -13,6 +13,7 @@ from tests.unit.egress.talk import Script
 from isobox._egress import look
 from isobox._egress.parsing import ParseError
 from isobox._egress.wire import Peeked
+from isobox.errors import PolicyDeniedError
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,17 @@ from isobox._egress.wire import Peeked
         (b"GET\x0b/\x0cHTTP/1.1\r\n", True),
         (b"GET /\xff HTTP/1.1", True),
         (b"GET " + b"a" * 10000, True),
-        (b"GET /\r\n", False),
+        (b"GET /\r\n", True),
+        (b"GET /\0\x1b\n", True),
+        (b"GET key\r\n", True),
+        (b"get key\r\n", False),
+        (b"GET \r\n", False),
+        (b"GET /x rtsp/1.0", True),
+        (b"SOURCE /x ICE/1.1", True),
+        (b"PUBLISH service/1\r\n", False),
+        (b"\x1c\x85GET\xa0/\x1dHTTP/1.1", True),
+        (b"PUT\r\nx", False),
+        (b"CONNECT\naccept-version:1.2\n", False),
         (b"GET\r\n", False),
         (b"EHLO mail.example.org\r\n", False),
         (b"a1 LOGIN x y\r\n", False),
@@ -123,6 +134,50 @@ async def test_a_hello_that_does_not_come(monkeypatch):
             await wait(
                 Peeked(Script(b"\x16" if wait is look.hello else b"GET ", then="stays"))
             )
+
+
+@pytest.mark.parametrize(
+    ("data", "passes"),
+    [
+        (b"\0GET / HTTP/1.1\r\n", False),
+        (b"\r\n(GET / RTSP/1.1\r\n", False),
+        (b"\0 ICE/1.1\n", False),
+        (b"PRI * HTTP/2.0\r\n\r\n", False),
+        (b"\0" + b"a" * 60000 + b" http/", False),
+        (b"{'path': '/service/x'}" + b"y" * 100, True),
+        (b"\0\nGET / HTTP/1.1\n", True),
+        (b"SSH-2.0-OpenSSH_9.6\r\nHTTP/1.1", True),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 7, 100000])
+@pytest.mark.anyio
+async def test_a_first_line_is_watched_while_it_is_carried(data, passes, size):
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    watched, found = look.Watched(Script(*pieces)), b""
+    try:
+        while piece := await watched.receive():
+            found += piece
+    except PolicyDeniedError:
+        assert not passes
+        assert not look._VERSION.search(found)
+    else:
+        assert passes
+        assert found == data
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"HTTP/1.1 408 Late\r\n", True),
+        (b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80", True),
+        (b"\0\0\0\4\0\0\0\0\0", True),
+        (b"220 hello\r\n", False),
+        (b"\x4a\0\0\0\x0a8.0", False),
+        (b"", False),
+    ],
+)
+def test_a_server_of_the_web_that_speaks_first(data, expected):
+    assert look.server_is_of_the_web(data) is expected
 
 
 def test_a_line_in_drops_costs_little():

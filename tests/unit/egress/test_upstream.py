@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import socket
 import threading
@@ -269,3 +270,45 @@ async def test_who_stops_waiting_leaves_no_socket(monkeypatch, after):
     if kept is not None:
         await kept.aclose()
     assert all(sock.fileno() == -1 for sock in made)
+
+
+# -- this machine's own --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("network", "kind"),
+    [
+        ("open", PolicyDeniedError),
+        (["own.test", "93.184.215.0/24"], PolicyDeniedError),
+        (["own.test", "93.184.215.77"], None),
+        (["own.test", "!93.184.215.77"], PolicyDeniedError),
+    ],
+)
+@pytest.mark.parametrize("host", ["own.test", "93.184.215.77", "64:ff9b::5db8:d74d"])
+async def test_what_this_machine_is(names, monkeypatch, network, kind, host):
+    own = frozenset([ipaddress.ip_address("93.184.215.77")])
+    monkeypatch.setattr(upstream.interfaces, "addresses", lambda: own)
+    names["own.test."] = ["93.184.215.77"]
+    made = []
+
+    async def connect(host, found, port):
+        made.append((host, found, port))
+        return None, None
+
+    monkeypatch.setattr(upstream, "_connect", connect)
+    if kind is None and host != "64:ff9b::5db8:d74d":
+        await reach(host, network=Network.of(network))
+        assert made
+        return
+    with pytest.raises(PolicyDeniedError):
+        await reach(host, network=Network.of(network))
+    assert not made
+
+
+async def test_addresses_that_nobody_tells(names, monkeypatch):
+    def fails():
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(upstream.interfaces, "addresses", fails)
+    with pytest.raises(UnreachableError, match="cannot be listed: Permission denied"):
+        await reach("93.184.215.77")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
-from isobox._workspace.tools.ending import ending, refused
+from isobox._workspace.tools.ending import ending, network
 from isobox._workspace.tools.jobs import start_job
 from isobox._workspace.tools.offload import Offload
 from isobox._workspace.tools.schema import flag, number, optional_text
@@ -26,6 +27,11 @@ DEFAULT_TIMEOUT: Final = 120
 MAX_TIMEOUT: Final = 600
 #: Bytes of each output that hold MOST_TEXT characters, from head and tail.
 _KEPT: Final = 4 * MOST_TEXT
+#: What programs print that find no network: the C library's words, curl's, Node's.
+_UNREACHED: Final = re.compile(
+    "Network is unreachable|Temporary failure in name resolution|"
+    "Name or service not known|Could not resolve host|EAI_AGAIN|ENETUNREACH"
+)
 _NO_BASH: Final = (
     "there is no bash here: sh ran this, and keeps no directory and no variables"
 )
@@ -139,7 +145,8 @@ class Bash(SessionTool[BashArguments]):
             note(ending(result)),
             note(_begun_anew(self.workspace.root)) if self._lost(shell) else "",
             note("it left a process in the background") if result.background else "",
-            note(refused(result.denials)) if result.denials else "",
+            *network(result.denials),
+            note("this workspace has no network") if self._missed(result) else "",
             is_error=result.timed_out,
             metadata={
                 "exit_code": result.exit_code,
@@ -151,6 +158,14 @@ class Bash(SessionTool[BashArguments]):
                 "denials": [str(denial) for denial in result.denials],
             },
         )
+
+    def _missed(self, result: RunResult) -> bool:
+        """Whether a command failed for want of a network, where there is none."""
+        workspace = self.workspace
+        none = (
+            workspace._gate is None and "no_network" in workspace._live().capabilities
+        )
+        return none and not result.ok and bool(_UNREACHED.search(_printed(result)))
 
     def _lost(self, shell: Shell) -> bool:
         return self._bash and shell.fresh

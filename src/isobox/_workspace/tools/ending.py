@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.results import signal_name
+from isobox._workspace.tools.wording import note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,11 +41,22 @@ def _names_signal(code: int) -> bool:
     return code - 128 in set(signal.Signals)
 
 
-def refused(denials: Sequence[Denial]) -> str:
-    """Return what the network filter refused, and what a model can do about it."""
+def network(denials: Sequence[Denial]) -> tuple[str, ...]:
+    """Return notes on what of the network was refused, and on what failed."""
+    refused = [each for each in denials if each.kind != "unreachable"]
+    failed = [each for each in denials if each.kind == "unreachable"]
+    notes: list[str] = []
+    if refused:
+        notes.append(
+            f"the network filter refused {_listed(refused)}. If the task needs it, "
+            "say what for, and the user can allow it"
+        )
+    if failed:
+        notes.append(f"allowed, but not reached: {_listed(failed)}")
+    return tuple(map(note, notes))
+
+
+def _listed(denials: Sequence[Denial]) -> str:
     shown = "; ".join(map(str, denials[:_MOST]))
     more = f"; and {len(denials) - _MOST} more" if len(denials) > _MOST else ""
-    return (
-        f"the network filter refused {shown}{more}. If the task needs it, say what "
-        "for, and the user can allow it"
-    )
+    return shown + more

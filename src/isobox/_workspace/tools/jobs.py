@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import anyio
 from typing_extensions import override
 
-from isobox._workspace.tools.ending import ending
+from isobox._workspace.tools.ending import ending, network
 from isobox._workspace.tools.schema import (
     flag,
     number,
@@ -49,6 +50,7 @@ class Job:
         command: The script.
         path: The file of its output.
         position: Bytes of the output that have been shown.
+        looked: When its denials were shown, a moment of `time.monotonic`.
         stdin: Whether its standard input is open.
     """
 
@@ -59,6 +61,7 @@ class Job:
         self.command = command
         self.path = path
         self.position = 0
+        self.looked = time.monotonic()
         self.stdin = stdin
         self.process = process
         self._ended = anyio.Event()
@@ -269,6 +272,8 @@ async def report(workspace: WorkspaceBase, job: Job) -> ToolResult:
     if more or end is None:
         piece = _whole_characters(piece)
     job.position += len(piece)
+    denials = workspace._denials(job.looked)
+    job.looked = time.monotonic()
     state = "is running" if end is None else f"has ended: {ending(end)}"
     lost = end is not None and end.spool is None
     return said(
@@ -276,6 +281,7 @@ async def report(workspace: WorkspaceBase, job: Job) -> ToolResult:
         note(f"there is more: call again, or read {job.path}") if more else "",
         note(f"the file system was full: not all is in {job.path}") if lost else "",
         note(f"{job.id} {state}"),
+        *network(denials),
         metadata={
             "job_id": job.id,
             "running": end is None,
@@ -284,6 +290,7 @@ async def report(workspace: WorkspaceBase, job: Job) -> ToolResult:
             "offset": start,
             "next_offset": job.position,
             "full_output": job.path,
+            "denials": [str(denial) for denial in denials],
         },
     )
 
