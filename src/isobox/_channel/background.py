@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    Job = Callable[[], Coroutine[Any, Any, None]]
+
 
 class Background:
     """Runs tasks in a group of their own, until `aclose`.
@@ -24,6 +26,7 @@ class Background:
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
         self._group: TaskGroup | None = None
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def open(self) -> None:
         """Be ready to start tasks."""
@@ -31,10 +34,12 @@ class Background:
         self._task = asyncio.create_task(self._run(ready))
         await ready
 
-    def start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a task."""
+    def start(self, job: Job) -> None:
+        """Start a task; also from a callback of the loop, which is none itself."""
         assert self._group is not None  # noqa: S101 - opened first
-        self._group.start_soon(job)
+        # Not by the group: outside of tasks, anyio does not know its loop where
+        # sniffio is installed.
+        self._jobs.put_nowait(job)
 
     async def aclose(self) -> None:
         """Cancel every task and wait until all are gone; safe to call again."""
@@ -48,7 +53,8 @@ class Background:
         async with anyio.create_task_group() as group:
             self._group = group
             ready.set_result(None)
-            await anyio.sleep_forever()
+            while True:
+                group.start_soon(await self._jobs.get())
 
 
 class collapsed:  # noqa: N801 - used like contextlib.suppress

@@ -24,6 +24,7 @@ from isobox._egress.denial import Denials, denial_of
 from isobox._egress.http import HttpSession, Upstream
 from isobox._egress.names import Names
 from isobox._egress.overrides import overridden
+from isobox._egress.pace import Pace
 from isobox._egress.parsing import ParseError
 from isobox._egress.place import Place
 from isobox._egress.refusal import explained
@@ -98,6 +99,7 @@ class Filter(Outlet):
         self._resolvers = anyio.CapacityLimiter(_RESOLVERS)
         self._recorded: WeakSet[IsoboxError] = WeakSet()
         self._questions: asyncio.Queue[str] = asyncio.Queue(_QUESTIONS)
+        self._pace = Pace()
         self._background = Background()
         self.denials = Denials()
 
@@ -274,10 +276,12 @@ class Filter(Outlet):
         return cast("Tally", await self._performed(op))
 
     async def _performed(self, op: Connect) -> Ongoing:
+        self._refuse_at_once(op)
         try:
             result = await self._answered(op)
         except (LimitError, PolicyDeniedError, UnreachableError) as error:
             self._recorded.add(error)
+            self._pace.spend()
             raise
         except Exception as error:
             refusal = PolicyDeniedError(_undecided(error), rule="approve")
@@ -287,6 +291,18 @@ class Filter(Outlet):
         self._report({"event": "allowed", **asked})
         result.on_end(lambda end: self._report({"event": "ended", **asked, **end}))
         return result
+
+    def _refuse_at_once(self, op: Connect) -> None:
+        """Deny what would be denied, where too many refusals were put on record."""
+        if not self._pace.is_spent:
+            return
+        decision = self._network.decide(op)
+        if decision.verdict == "deny":
+            raise PolicyDeniedError(
+                f"{op.host}:{op.port} is denied: {decision.reason}",
+                rule=decision.rule,
+                reason=decision.reason,
+            )
 
     async def _answered(self, op: Connect) -> Ongoing:
         """Perform an operation; while a person is asked, it counts as denied."""
@@ -315,6 +331,11 @@ class Filter(Outlet):
         denial = denial_of(error, place.host, place.port)
         if denial is not None:
             self.denials.add(denial)
+        recorded = error in self._recorded
+        if not recorded and self._pace.is_spent:
+            self._pace.missed += 1
+            return
+        missed = self._pace.take_missed()
         self._report(
             {
                 "event": "refused",
@@ -323,9 +344,11 @@ class Filter(Outlet):
                 "via": via,
                 "rule": getattr(error, "rule", None),
                 "reason": getattr(error, "reason", str(error)),
+                **({"unrecorded": missed} if missed else {}),
             }
         )
-        if error not in self._recorded:
+        if not recorded:
+            self._pace.spend()
             with contextlib.suppress(Exception):
                 await self._record(error, place, via)
 

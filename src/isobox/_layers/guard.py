@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from isobox._approval.key import key_of
+from isobox._approval.key import keys_of
 from isobox._approval.question import LATE, UNASKED, UNSAID
 from isobox._approval.risk import risk
 from isobox._core.facts import path_of
@@ -74,11 +74,14 @@ class Guard:
             rule=decision.rule,
             reason=decision.reason,
             deadline=_DEADLINE if network is None else network.ask_timeout,
-            keys=[
-                key_of(op, part, said.rule)
-                for part, said in self._policy.explain(op, self._root)
-                if said.verdict == "ask"
-            ],
+            keys=keys_of(
+                op,
+                [
+                    (part, said.rule)
+                    for part, said in self._policy.explain(op, self._root)
+                    if said.verdict == "ask"
+                ],
+            ),
             describe=describe,
         )
 

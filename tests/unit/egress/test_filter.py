@@ -22,6 +22,7 @@ from isobox._egress import dns, look, upstream
 from isobox._egress import filter as module
 from isobox._egress.authority import Authority
 from isobox._egress.filter import Filter
+from isobox._egress.pace import Pace
 from isobox._egress.secret import Secret
 from isobox._egress.vault import Vault
 from isobox._egress.wire import Secured
@@ -712,6 +713,9 @@ async def test_a_client_that_only_listens(world):
         (b"\r\n", b"GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"),
         (b" GET / HTTP/1.1\r\n",),
         (b"GET\t", b"/ HT", b"TP/1.1\r\n"),
+        (b"\x1cGET /x HTTP/1.1\r\n",),
+        (b"\0GET /x HTTP/1.1\r\n",),
+        (b"\x80\x2e\1\3\1",),
     ],
 )
 async def test_what_could_be_taken_for_http_is_denied(world, pieces):
@@ -971,3 +975,63 @@ async def test_a_flood_of_names_does_not_flood_the_log(world):
     await asyncio.sleep(0.1)
     assert len(it.sink.records) < 2 * (module._QUESTIONS + 1)
     assert len(it.filter.denials.since(0)) == 256
+
+
+async def test_a_flood_of_denials_does_not_flood_the_log(world):
+    it = await world("a.test")
+    it.filter._pace = Pace(at_once=5, per_second=20)
+    for _ in range(30):
+        assert await said_by(it.dial(it.address("b.test"), 80)) is None
+    assert len(it.outcomes) <= 10
+    assert it.denials == [("b.test", 80, "default")]
+    await asyncio.sleep(0.1)
+    assert await said_by(it.dial(it.address("b.test"), 80)) is None
+    # Each is on record, or counted by one that is.
+    refused = it.events("refused")
+    assert len(refused) == len(it.outcomes)
+    assert len(refused) + sum(each.get("unrecorded", 0) for each in refused) == 31
+
+
+async def test_a_flood_of_denials_is_answered_as_before(world):
+    it = await world("a.test")
+    said = set()
+    it.filter._pace = Pace(at_once=2, per_second=0)
+    for _ in range(5):
+        said.add(await said_by(it.proxy(), get("b.test", path="http://b.test/x")))
+    (answer,) = said
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"X-Isobox-Denied: default" in answer
+    assert len(it.outcomes) == 2
+
+
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        (b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80", b""),
+        (b"HTTP/1.1 200 OK\r\n", b""),
+        (b"220 ready\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        (b"220 ready\r\n", b"GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"),
+    ],
+)
+async def test_a_server_of_the_web_that_speaks_first(world, server, client):
+    heard = []
+
+    async def serve(connection):
+        await connection.send(server)
+        while data := await connection.receive():
+            heard.append(data)
+
+    it = await world("a.test:8080")
+    it.servers["a.test", 8080] = serve
+    inside = it.dial(it.address("a.test"), 8080)
+    async with inside:
+        if client:
+            assert await inside.receive() == server
+            await inside.send(client)
+        with pytest.raises(OSError):
+            while await inside.receive():
+                pass
+            raise BrokenPipeError
+    await asyncio.gather(*it.serving)
+    assert heard == []
+    assert len(it.denials) == 1
