@@ -55,6 +55,8 @@ def address_of(text: str) -> Address | None:
         text = text[1:-1]
         if ":" not in text:
             raise _refusal(text, "brackets are for IPv6 addresses")
+    if ":" not in text and not text[-1:].isdigit():
+        return None  # the last label of a name, and never of an address
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

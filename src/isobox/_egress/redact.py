@@ -52,6 +52,10 @@ class Redactor:
         shown, self._raw, self._shown = self._shown, b"", b""
         return shown
 
+    def mask(self, whole: bytes) -> bytes:
+        """Return bytes with their values masked, apart from the stream."""
+        return self._masked(whole, whole)
+
     def redact_text(self, text: str) -> str:
         """Return a whole text with its values masked, apart from the stream."""
         raw = text.encode("utf-8", "surrogatepass")
@@ -80,6 +84,8 @@ def _places(raw: bytes, form: bytes) -> Iterator[int]:
 
 def _begun(raw: bytes, form: bytes) -> int:
     head = form[:SHORTEST]
+    if raw.rfind(form[:1], max(0, len(raw) - len(form) + 1)) < 0:
+        return len(raw)
     at = raw.find(head, max(0, len(raw) - len(form) + 1))
     while at >= 0:
         if form.startswith(raw[at:]):

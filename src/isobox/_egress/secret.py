@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -182,6 +183,7 @@ class Secret:
         return cls(name, source=source, hosts=names.split(","))
 
 
+@functools.lru_cache(1024)
 def header_template(text: str) -> tuple[str, str]:
     """Return the header's name and the value that `{}` stands in.
 

@@ -132,7 +132,7 @@ class Vault:
         if not used:
             return sent
         values = {secret.name: await self._value(secret) for secret in used}
-        filled = self._swap(sent, values)
+        filled = self._swap(sent, values) if placed else sent
         # A signature covers what the others put there.
         for secret in sorted(used, key=lambda secret: secret.sigv4 is not None):
             filled = await self._fill(filled, secret, values[secret.name])
