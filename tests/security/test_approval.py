@@ -59,6 +59,7 @@ def files(work):
 async def test_an_answer_holds_as_long_as_it_says(kind, work, scope, asked):
     person = Person(Answer(True, scope))
     async with kind(work, policy=Policy.auto(), approve=person) as ws:
+        where = ws.root
         for _ in range(2):
             files(work)
             assert (await ws.run("rm -r a")).ok
@@ -66,7 +67,7 @@ async def test_an_answer_holds_as_long_as_it_says(kind, work, scope, asked):
         assert (await ws.run("rm -r b")).ok
         assert len(person.asked) == asked + 1
     assert {each.workspace for each in person.asked} == {ws.workspace_id}
-    assert person.asked[0].preview == "rm -r a"
+    assert person.asked[0].preview == f"in {where}\nrm -r a"
     assert person.asked[0].risk == "removes files"
 
 

@@ -96,6 +96,20 @@ async def test_a_value_is_not_told_by_what_is_said_of_a_bad_answer(answer):
     assert SECRET[:8] not in told.said
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET / HTTP/1.1\r\nHost: a.test\r\nX: \0" + SECRET + b"\r\n\r\n",
+        b"GET /" + SECRET + b" HTTP/1.1 more\r\nHost: a.test\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: " + SECRET + b"\r\n\r\n",
+    ],
+)
+async def test_a_bad_request_is_not_repeated(asked):
+    told = await talk(asked)
+    assert told.statuses == [400]
+    assert SECRET[:8] not in told.said
+
+
 async def _longest_wait(work) -> float:
     """Return for how long others did not have their turn while `work` was done."""
     longest, last = 0.0, time.monotonic()
@@ -123,6 +137,9 @@ PIECE = b"1\r\na\r\n" * ((1 << 18) // 6)
     [
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + PIECE,
         b"HTTP/1.1 103 \r\n\r\n" * ((1 << 18) // 17),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        + b"a:\r\n" * 60_000,
+        b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 60_000 + b"\r\n",
     ],
 )
 async def test_an_answer_in_the_smallest_pieces_leaves_others_their_turn(answer):
@@ -141,3 +158,9 @@ async def test_a_head_of_ten_thousand_headers_is_refused():
     told = await talk(head)
     assert told.statuses == [431]
     assert not told.connected
+
+
+async def test_an_answer_of_ten_thousand_headers_is_refused():
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + b"a:\r\n" * 12_000 + b"\r\n"
+    told = await talk(GET, answer=lambda _: head)
+    assert told.statuses == [502]

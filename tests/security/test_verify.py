@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -16,7 +18,8 @@ WRONG = "def double(number):\n    return number + number + 1\n"
 RIGHT = "def double(number):\n    return number + number\n"
 #: Runs what is judged in a process of its own, and looks at what comes back.
 JUDGE = """
-import subprocess, sys
+import ctypes, subprocess, sys
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody writes its memory
 script = (
     "import sys; sys.path.insert(0, '/workspace'); "
     "import work; print(work.double(21))"
@@ -25,6 +28,31 @@ done = subprocess.run(
     [sys.executable, "-I", "-c", script], capture_output=True, text=True, cwd="/"
 )
 sys.exit(0 if done.stdout.strip() == "42" else 1)
+"""
+#: Looks for the expected answer in the memory of its judge, and changes it there.
+REWRITES = r"""
+import os, struct
+def double(number):
+    parent = os.getppid()
+    with open(f"/proc/{parent}/maps") as file:
+        maps = [line.split() for line in file]
+    memory = os.open(f"/proc/{parent}/mem", os.O_RDWR)
+    for span, rights, *_ in maps:
+        if "rw" not in rights:
+            continue
+        start, end = (int(each, 16) for each in span.split("-"))
+        try:
+            data = os.pread(memory, end - start, start)
+        except OSError:
+            continue
+        at = data.find(b"42\0")
+        while at >= 0:
+            for off in (24, 32, 40, 48):
+                if data[max(0, at - off):][:8] == struct.pack("<q", 2):
+                    os.pwrite(memory, b"no", start + at)
+                    break
+            at = data.find(b"42\0", at + 1)
+    return "no"
 """
 COMMAND = ["/usr/bin/python3", "-I", "/verify/judge.py"]
 
@@ -89,6 +117,13 @@ async def test_tricks_do_not_change_the_verdict(hidden, trick, work, passes):
     assert (hidden / "judge.py").read_text() == JUDGE
 
 
+async def test_what_is_judged_cannot_write_its_judges_memory(hidden):
+    async with BubblewrapWorkspace() as workspace:
+        await workspace.write("work.py", REWRITES)
+        verdict = await workspace.verify(COMMAND, mounts={"/verify": hidden})
+    assert not verdict.passed
+
+
 async def test_the_judge_is_never_seen_and_nothing_flows_back(hidden):
     async with BubblewrapWorkspace() as workspace:
         verdict = await workspace.verify(
@@ -113,6 +148,42 @@ async def test_material_that_the_workspace_sees_is_refused(tmp_path):
         for name in ("work", "work/tests", "link", "shown", "."):
             with pytest.raises(InvalidArgumentError, match="elsewhere"):
                 await workspace.verify("true", mounts={"/verify": tmp_path / name})
+
+
+@pytest.mark.parametrize(
+    ("mounted", "source", "refused"),
+    [
+        ("work", "other", True),
+        ("work", "other/tests", True),
+        ("work/tests", "other", True),
+        ("work/tests", "other/deep", True),
+        (".", "other", True),
+        ("elsewhere", "other", False),
+    ],
+)
+def test_material_that_the_workspace_sees_by_another_mount_is_refused(
+    tmp_path, mounted, source, refused
+):
+    (tmp_path / "work" / "tests" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "other").mkdir()
+    code = (
+        "import sys; from isobox._workspace.verify import check_hidden; "
+        "check_hidden(sys.argv[1:2], sys.argv[2:])"
+    )
+    paths = [str(tmp_path / each) for each in (mounted, "other", source, "work")]
+    done = subprocess.run(
+        [
+            *("unshare", "-rm", "sh", "-c"),
+            'mount --bind "$1" "$2"; exec "$0" -c "$3" "$4" "$5"',
+            *(sys.executable, *paths[:2], code, *paths[2:]),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == int(refused), done.stderr
+    assert ("keep what judges it elsewhere" in done.stderr) is refused
 
 
 async def test_material_that_nobody_could_read_is_refused(hidden):

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.facts import facts
 from isobox._core.ops import Apply, Checkpoint, Connect, Patch, Remove, Script, Spawn
+from isobox._policy.part import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from isobox._core.ops import Op
     from isobox._policy.part import Part
-    from isobox._policy.shell import Command
 
 #: The rule, the kind of operation, and what it is about.
 Key = tuple[str, ...]
 
-#: Characters beyond which a digest stands for the words of a command.
+#: Characters beyond which a digest stands for what is run.
 _LONGEST: Final = 4096
 
 
@@ -54,7 +53,7 @@ def key_of(op: Op[object], part: Part, rule: str) -> Key:
 def _about(op: Op[object], part: Part) -> Key:
     match op:
         case Spawn() | Script():
-            return _run(op, part)
+            return ("run", _run(op))
         case Connect():
             return (op.name, op.host, str(op.port), op.method or "")
         case Patch():
@@ -71,57 +70,24 @@ def _about(op: Op[object], part: Part) -> Key:
             return (op.name, json.dumps(facts(op), sort_keys=True))
 
 
-def _run(op: Spawn | Script, part: Part) -> Key:
-    """Return the key of one command by itself, or of all that is run."""
-    where, words = _where(op), _alone(op, part.command)
-    told = None if words is None else json.dumps([where, words], sort_keys=True)
-    if told is None or len(told) > _LONGEST:
-        return ("run", "whole", _digest([where, _words(op)]))
-    return ("run", "command", told)
+def _run(op: Spawn | Script) -> str:
+    """Return all that is run, where and as whom.
 
-
-def _alone(op: Spawn | Script, command: Command | None) -> object | None:
-    """Return a command, if it is all that the operation runs; else None.
-
-    Beside others, or through a wrapper, the same words mean another thing: `cd`
-    goes elsewhere, `ssh` names a machine, a pipe brings what it is about.
+    Not one command of it: beside others, or through a wrapper, the same words
+    mean another thing. `cd` goes elsewhere, `ssh` names a machine, a pipe brings
+    what it is about.
     """
-    if command is None or command.program is None:
-        return None
-    if command.dynamic or command.through:
-        return None
-    words = [command.path or command.program, *command.arguments]
-    if isinstance(op, Spawn) and op.script is None:
-        return ["argv", words] if words == list(op.argv) else None
-    before = [f"{name}={value}" for name, value in command.assignments]
-    if any(value is None for _, value in command.assignments):
-        return None
-    # SAFETY: by the text and not by what was read of it: what differs in a
-    # redirection or a here-document is a word more.
-    if _split(op.script or "") != before + words:
-        return None
-    return ["script", command.assignments, words]
+    text = text_of(op)
+    told = json.dumps({**text.plain(), **_where(op)}, sort_keys=True)
+    return told if len(told) <= _LONGEST else _digest(told)
 
 
-def _split(script: str) -> list[str] | None:
-    if "\n" in script.strip():
-        return None
-    try:
-        return shlex.split(script)
-    except ValueError:
-        return None
-
-
-def _where(op: Spawn | Script) -> object:
-    """Return where a command runs, and as whom: elsewhere it is another one."""
+def _where(op: Spawn | Script) -> dict[str, object]:
     if isinstance(op, Script):
         return {"session": op.session_id}
-    around = {"env": _digest(sorted(op.env.items())), "user": op.user}
-    return {"cwd": op.cwd, "spool": op.spool, "label": op.label, **around}
-
-
-def _words(op: Spawn | Script) -> object:
-    return op.script if isinstance(op, Script) else [op.script, op.argv]
+    # Values of variables may be secrets, and keys are written to a file.
+    env = _digest(sorted(op.env.items())) if op.env else None
+    return {"cwd": op.cwd, "env": env, "spool": op.spool, "user": op.user}
 
 
 def _removed(op: Patch, path: str | None) -> Key:

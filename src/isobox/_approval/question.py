@@ -80,15 +80,16 @@ class Answer:
     Attributes:
         allow: Whether it may happen.
         scope: How long the answer holds. The same question is one by the same
-            rule about the same program and arguments, the same path, or the same
-            host and port. Where nothing can be kept for a project, it holds for
+            rule about the same command or script as a whole, the same path, or
+            the same host and port; a command that is given input is asked about
+            each time. Where nothing can be kept for a project, it holds for
             the session.
         message: Words for the model, if it is a no.
         by: Who says it, for the record.
 
     Raises:
-        InvalidArgumentError: There is no such scope, or the message is over 4,096
-            characters.
+        InvalidArgumentError: `allow` is neither True nor False, there is no such
+            scope, or the message is over 4,096 characters.
     """
 
     allow: bool
@@ -97,6 +98,9 @@ class Answer:
     by: str = ""
 
     def __post_init__(self) -> None:
+        # SAFETY: "no" is true, and so is much else that is no yes.
+        if not isinstance(self.allow, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(f"allow={self.allow!r} is not True or False")
         if self.scope not in get_args(Scope):
             raise InvalidArgumentError(
                 f"scope={self.scope!r}: there are {', '.join(get_args(Scope))}"
@@ -144,6 +148,7 @@ class Answers:
         workspace: The id of the workspace that asks.
         record: Told of questions and answers; what it cannot take is not asked.
         project: Keeps answers for later workspaces; None keeps none.
+        redact: Masks what nobody is to see, in facts and previews.
     """
 
     def __init__(
@@ -153,8 +158,10 @@ class Answers:
         workspace: str = "",
         record: Record | None = None,
         project: Project | None = None,
+        redact: Callable[[str], str] | None = None,
     ) -> None:
         self._approve = approve
+        self.redact = redact or str
         self._workspace = workspace
         self._record = record or _unheard
         self._memory = Memory(project)
@@ -194,7 +201,7 @@ class Answers:
         if self._closed:
             return UNSAID
         exact = _exact(op)
-        question = _question(op, self._workspace, rule, reason, deadline)
+        question = self._question(op, rule, reason, deadline)
         known = self._memory.said(exact, keys) or self._kept(question, keys)
         if known is not None:
             return known
@@ -217,6 +224,24 @@ class Answers:
             task.cancel()
         if waiting:
             await asyncio.wait(waiting)
+
+    def _question(
+        self, op: Op[object], rule: str, reason: str, deadline: float
+    ) -> Question:
+        known = facts(op, redact=self.redact)
+        known.pop("via", None)
+        session = known.get("session")
+        return Question(
+            op=op.name,
+            facts=known,
+            rule=rule,
+            reason=reason,
+            deadline=deadline,
+            id=os.urandom(8).hex(),
+            workspace=self._workspace,
+            session=session if isinstance(session, str) else None,
+            created=time.time(),
+        )
 
     def _kept(self, question: Question, keys: Sequence[Key]) -> Answer | None:
         """Return what is kept for the project; its first use is put on record."""
@@ -323,24 +348,6 @@ class Answers:
                 approve, question, abandon_on_cancel=True, limiter=self._threads
             )
         return await answer if isinstance(answer, Awaitable) else answer
-
-
-def _question(
-    op: Op[object], workspace: str, rule: str, reason: str, deadline: float
-) -> Question:
-    known = {name: value for name, value in facts(op).items() if name != "via"}
-    session = known.get("session")
-    return Question(
-        op=op.name,
-        facts=known,
-        rule=rule,
-        reason=reason,
-        deadline=deadline,
-        id=os.urandom(8).hex(),
-        workspace=workspace,
-        session=session if isinstance(session, str) else None,
-        created=time.time(),
-    )
 
 
 def _meant(said: object, exact: Hashable) -> Answer:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from isobox._core.results import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 #: Descriptors that a connection needs on the host: its own, and one to the world.
 _EACH: Final = 2
@@ -150,7 +150,7 @@ class Caught(Connection):
 
     Attributes:
         since: The moment, of the event loop, at which it came.
-        scope: In which it is served; cancelled, that ends.
+        is_cut: Whether it was ended for others.
         used: Whether its client has said the head of a request, or more than one
             has, or was told something.
     """
@@ -161,8 +161,24 @@ class Caught(Connection):
         self._inner = inner
         self._end = b""
         self._heard = 0
-        self.scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
+        self.is_cut = False
         self.used = False
+
+    async def serve(self, job: Awaitable[None]) -> None:
+        """Await what serves it, until it is cut."""
+        with anyio.CancelScope() as self._scope:
+            if self.is_cut:
+                self._scope.cancel()
+            await job
+        if self.is_cut:
+            await self.abort()
+
+    def cut(self) -> None:
+        """End it for others."""
+        self.is_cut = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     @override
     async def receive(self) -> bytes:

@@ -127,13 +127,10 @@ class Trap:
 
     async def _serve(self, connection: Caught, address: str, port: int) -> None:
         try:
-            with connection.scope:
-                if port == DNS:
-                    await _converse(connection, self.asked)
-                else:
-                    await self.outlet.connected(connection, address, port)
-            if connection.scope.cancelled_caught:
-                await connection.abort()
+            if port == DNS:
+                await connection.serve(_converse(connection, self.asked))
+            else:
+                await connection.serve(self.outlet.connected(connection, address, port))
         except (OSError, IsoboxError):
             await connection.abort()
         except Exception as error:  # noqa: BLE001 - one connection, not the others
@@ -201,7 +198,7 @@ class Trap:
                 return
             del self._unused[oldest]
             if not oldest.used:
-                oldest.scope.cancel()
+                oldest.cut()
                 return
 
     # Both are called by whoever shares the places, from threads of their own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from isobox._core.ops import (
     AnyOp,
@@ -31,19 +31,34 @@ from isobox._core.ops import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from isobox._core.ops import Body
 
 #: Plain data: what JSON can hold.
 Fact = str | int | float | bool | None | list[str]
 
-#: The longest text of a command that a record repeats.
-_TEXT = 4096
+#: The longest text, and the most texts of a list, that a record repeats.
+_TEXT: Final = 4096
+_TEXTS: Final = 256
 
 
-def facts(op: Op[object]) -> dict[str, Fact]:
-    """Return what there is to know of `op`, without the content it carries."""
+def facts(
+    op: Op[object], *, redact: Callable[[str], str] | None = None
+) -> dict[str, Fact]:
+    """Return what there is to know of `op`, without the content it carries.
+
+    Texts are cut after 4,096 characters, and lists after 256 texts.
+
+    Args:
+        op: The operation.
+        redact: Masks what nobody is to see, in whole texts: a part of a secret
+            that was cut off before would not be recognised.
+    """
     return {
-        key: value for key, value in _facts(_known(op)).items() if value is not None
+        key: _bounded(value, redact)
+        for key, value in _facts(_known(op)).items()
+        if value is not None
     }
 
 
@@ -66,7 +81,7 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
         case Spawn():
             return _spawn(op)
         case Script():
-            return {"session": op.session_id, "script": _short(op.script)}
+            return {"session": op.session_id, "script": op.script}
         case Read():
             return {"path": op.path, "offset": op.offset, "length": op.length}
         case Write():
@@ -102,10 +117,10 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
                 "port": op.port,
                 "via": op.via,
                 "method": op.method,
-                "target": None if op.target is None else _short(op.target),
+                "target": op.target,
             }
         case Checkpoint():
-            return {"stage": op.stage, "text": _short(op.text) or None}
+            return {"stage": op.stage, "text": op.text or None}
         case Snapshot():
             return {}
         case Restore():
@@ -120,8 +135,8 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
 
 def _spawn(op: Spawn) -> dict[str, Fact]:
     return {
-        "argv": [_short(part) for part in op.argv[:256]] or None,
-        "script": None if op.script is None else _short(op.script),
+        "argv": list(op.argv) or None,
+        "script": op.script,
         "cwd": op.cwd,
         "env": sorted(op.env) or None,
         "stdin": op.stdin,
@@ -143,7 +158,20 @@ def _patch(op: Patch) -> dict[str, Fact]:
     return {"paths": whole + targets, "removed": removed or None}
 
 
-def _short(text: str) -> str:
+def _bounded(value: Fact, redact: Callable[[str], str] | None) -> Fact:
+    if isinstance(value, str):
+        return _short(value, redact)
+    if not isinstance(value, list):
+        return value
+    texts = [_short(each, redact) for each in value[:_TEXTS]]
+    if len(value) > _TEXTS:
+        texts.append(f"[... {len(value) - _TEXTS} more]")
+    return texts
+
+
+def _short(text: str, redact: Callable[[str], str] | None) -> str:
+    if redact is not None:
+        text = redact(text)
     if len(text) <= _TEXT:
         return text
     return f"{text[:_TEXT]}[... {len(text) - _TEXT} characters more]"

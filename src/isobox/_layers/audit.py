@@ -37,12 +37,14 @@ class Audit:
         self._workspace = workspace
         self._backend = backend
         self._numbers = itertools.count(1)
+        #: What goes on, and since when.
+        self._ongoing: dict[int, float] = {}
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         if self._sink is None:
             return await inner(op)
         number = next(self._numbers)
-        self._put(number, "intent", op=op.name, facts=facts(op))
+        self._put(number, "intent", op=op.name, facts=facts(op, redact=self._redact))
         started = time.monotonic()
         try:
             result = await inner(op)
@@ -50,19 +52,26 @@ class Audit:
             self._put(number, "outcome", **_failure(error, started))
             raise
         if isinstance(result, Ongoing):
-            result.on_end(
-                lambda end: self._put(
-                    number, "outcome", ok=True, seconds=_since(started), end=end
-                )
-            )
+            self._ongoing[number] = started
+            result.on_end(lambda end: self._ended(number, end))
         else:
             self._put(number, "outcome", ok=True, seconds=_since(started))
         return result
 
     def lifecycle(self, event: str, **details: object) -> None:
-        """Record a step of the workspace's life."""
+        """Record a step of the workspace's life; `close` ends what goes on."""
         if self._sink is not None:
+            if event == "close":
+                for number in list(self._ongoing):
+                    self._ended(number, {"abandoned": True})
             self._put(next(self._numbers), "lifecycle", event=event, **details)
+
+    def _ended(self, number: int, end: dict[str, object]) -> None:
+        # What nobody read to its end may still be told of after the close.
+        started = self._ongoing.pop(number, None)
+        if started is not None:
+            seconds = _since(started)
+            self._put(number, "outcome", ok=True, seconds=seconds, end=end)
 
     def question(self, question: Question) -> Callable[[str], None]:
         """Record a question to a person; what is returned records the answer."""

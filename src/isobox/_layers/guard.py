@@ -9,11 +9,12 @@ from isobox._approval.key import keys_of
 from isobox._approval.question import LATE, UNASKED, UNSAID
 from isobox._approval.risk import risk
 from isobox._core.facts import path_of
-from isobox._core.ops import Connect
+from isobox._core.ops import Apply, Connect, Diff
+from isobox._core.results import Changes
 from isobox._layers import reader
-from isobox._layers.preview import preview
+from isobox._layers.preview import chosen, preview
 from isobox._policy.policy import ROOT
-from isobox.errors import PolicyDeniedError
+from isobox.errors import ConflictError, PolicyDeniedError
 
 if TYPE_CHECKING:
     from isobox._approval.question import Answer, Answers, Question
@@ -43,9 +44,11 @@ class Guard:
         decision = self._policy.decide(op, self._root)
         reason = decision.reason
         if decision.verdict == "ask":
-            answer = await self._asked(op, decision, inner)
+            seen = _Seen(inner)
+            answer = await self._asked(op, decision, seen)
             reason += _said(answer)
             if answer.allow:
+                await seen.check(op)
                 return await inner(op)
         elif decision.verdict == "allow":
             return await inner(op)
@@ -65,7 +68,7 @@ class Guard:
             if self._looks_inside:
                 await reader.read(op)
             # Below the policy: to look is no question of its own.
-            shown = await preview(op, inner)
+            shown = await preview(op, inner, self._answers.redact)
             return replace(question, risk=risk(op, self._root), preview=shown)
 
         network = self._policy.network if isinstance(op, Connect) else None
@@ -84,6 +87,36 @@ class Guard:
             ),
             describe=describe,
         )
+
+
+class _Seen:
+    """Performs what a preview needs, and knows what changes it has shown."""
+
+    def __init__(self, inner: Perform) -> None:
+        self._inner = inner
+        self._changes: Changes | None = None
+
+    async def __call__(self, op: Op[R], /) -> R:
+        result = await self._inner(op)
+        if isinstance(result, Changes):
+            self._changes = result
+        return result
+
+    async def check(self, op: Op[object]) -> None:
+        """Return if what would be applied is what was shown.
+
+        Raises:
+            ConflictError: It has changed since.
+        """
+        if not isinstance(op, Apply) or self._changes is None:
+            return
+        shown = chosen(op, self._changes)
+        # SAFETY: commands go on while a person reads.
+        if chosen(op, await self._inner(Diff())) != shown:
+            raise ConflictError(
+                "apply: the changes are no longer those that were shown; nothing was "
+                "applied. Wait until no command writes, and ask again"
+            )
 
 
 def _said(answer: Answer) -> str:

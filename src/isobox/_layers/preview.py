@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
+import json
+import re
 import shlex
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -27,11 +29,11 @@ from isobox._core.results import PATH_ERRORS
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from isobox._core.ops import Op
     from isobox._core.patch import FileChange
-    from isobox._core.results import Change
+    from isobox._core.results import Change, Changes
     from isobox._core.stack import Perform
 
 R = TypeVar("R")
@@ -45,11 +47,29 @@ _ALIGNED: Final = 400
 _CONTEXT: Final = 2
 #: Names below a directory that are counted.
 _COUNTED: Final = 10_000
+#: Variables of a command that are named, and characters of each value.
+_VARIABLES: Final = 32
+_WORD: Final = 256
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+#: Printable characters of which nothing is seen: fillers, variation selectors.
+_UNSEEN: Final = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
 #: Seconds that the sandbox has to show what is there.
 _PATIENCE: Final = 5.0
 
 
-async def preview(op: Op[object], inner: Perform) -> str:
+async def preview(
+    op: Op[object], inner: Perform, redact: Callable[[str], str] = str
+) -> str:
     """Return what an operation would do, as a person reads it.
 
     It has at most 16,384 characters, and none that could steer a terminal. What
@@ -58,8 +78,12 @@ async def preview(op: Op[object], inner: Perform) -> str:
     Args:
         op: The operation.
         inner: Performs what is needed to compare.
+        redact: Masks what nobody is to see, before anything is cut off.
     """
-    return _plain(_bounded(await _of(op, inner)))
+    lines = await _of(op, inner)
+    if isinstance(op, Spawn):
+        lines = itertools.chain([_around(op, redact)], lines)
+    return _plain(redact(_bounded(lines)))
 
 
 async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
@@ -82,11 +106,33 @@ async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
             return [await _removed(op, inner)]
         case Apply():
             changes = await _performed(Diff(), inner)
-            return () if changes is None else _applied(changes.changes, op.paths)
+            if changes is None:
+                return ["[the changes could not be shown]"]
+            return _applied(chosen(op, changes))
         case Checkpoint():
             return [op.text]
         case _:
             return ()
+
+
+def _around(op: Spawn, redact: Callable[[str], str]) -> str:
+    """Return where a command runs, as whom and with what, in one line."""
+    words = ["in", _word(redact(op.cwd))]
+    words += [] if op.user is None else ["as", _word(redact(op.user))]
+    told = sorted(op.env.items())
+    words += ["with"] if told else []
+    for name, value in told[:_VARIABLES]:
+        shown = "(removed)" if value is None else "=" + _word(redact(value))
+        words.append(_word(redact(name)) + shown)
+    more = len(told) - _VARIABLES
+    return " ".join(words) + (f" and {more} more variables" if more > 0 else "")
+
+
+def _word(text: str) -> str:
+    """Return a text as one word on one line."""
+    cut = text[:_WORD]
+    plain = cut if _PLAIN.fullmatch(cut) else json.dumps(cut, ensure_ascii=False)
+    return plain + (f"[... {len(text) - _WORD} more]" if len(text) > _WORD else "")
 
 
 def _command(op: Spawn | Script) -> str:
@@ -147,12 +193,20 @@ def _patched(change: FileChange) -> Iterator[str]:
         yield from hunk.body
 
 
-def _applied(changes: Sequence[Change], paths: tuple[str, ...] | None) -> Iterator[str]:
+def chosen(op: Apply, changes: Changes) -> list[Change]:
+    """Return those changes that would be applied."""
+    return [
+        change
+        for change in changes.changes
+        if op.paths is None or any(_is_at(change.path, path) for path in op.paths)
+    ]
+
+
+def _applied(changes: Iterable[Change]) -> Iterator[str]:
     for change in changes:
-        if paths is None or any(_is_at(change.path, path) for path in paths):
-            refused = f" (refused: {change.refused})" if change.refused else ""
-            yield f"{change.change} {change.kind} {change.path}{refused}"
-            yield from (change.text or "").splitlines()
+        refused = f" (refused: {change.refused})" if change.refused else ""
+        yield f"{change.change} {change.kind} {change.path}{refused}"
+        yield from (change.text or "").splitlines()
 
 
 def _is_at(path: str, above: str) -> bool:
@@ -222,7 +276,8 @@ def _plain(text: str) -> str:
 
 def _visible(text: str) -> Iterable[str]:
     for character in text:
-        if character in "\n\t" or character.isprintable():
+        seen = character.isprintable() and character not in _UNSEEN
+        if seen or character in "\n\t":
             yield character
         else:
             yield f"\\x{ord(character):02x}"

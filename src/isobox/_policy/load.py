@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Bytes of a file; a person writes no longer one.
 LARGEST: Final = 1 << 20
+#: Characters of a project's own file: whoever works there may write it.
+_LARGEST_OF_PROJECT: Final = 1 << 16
+#: Dots in a line of TOML: each of a key's is looked up from the first.
+_MOST_DOTS: Final = 512
 _BRANCHES: Final = ("NetworkFile", "NetworkRuleFile", "literal['open','none']")
 _HEADER: Final = re.compile(r"\s*\[\[\s*rules\s*\]\]")
 
@@ -170,7 +174,9 @@ def parse(
         InvalidArgumentError: It is malformed, has a key that nobody knows, or an
             example that does not hold; the message says where.
     """
-    given = PolicyFile.model_validate(_checked(_data(text, source), source))
+    given = PolicyFile.model_validate(
+        _checked(_data(text, source, tightening=tightening), source)
+    )
     lines = _lines(text) if not source.endswith(".json") else []
     rules: list[Rule] = []
     for number, each in enumerate(given.rules):
@@ -212,15 +218,29 @@ def layered(policies: Iterable[Policy], project: Policy | None = None) -> Policy
     return first if project is None else first.tightened(project)
 
 
-def _data(text: str, source: str) -> object:
-    if len(text) > LARGEST:
-        raise InvalidArgumentError(f"{source}: over {LARGEST} characters")
+def _data(text: str, source: str, *, tightening: bool) -> object:
+    largest = _LARGEST_OF_PROJECT if tightening else LARGEST
+    if len(text) > largest:
+        raise InvalidArgumentError(f"{source}: over {largest} characters")
+    if not source.endswith(".json"):
+        _check_dots(text, source)
     try:
         if source.endswith(".json"):
             return json.loads(text)
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{source}: {error}") from None
+
+
+def _check_dots(text: str, source: str) -> None:
+    # SAFETY: the parser takes the square of a key's parts. Dots in texts count
+    # too: what is text is not sure before it is parsed.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise InvalidArgumentError(
+                f"{source}:{number}: over {_MOST_DOTS} dots in a line; write a long "
+                "list over several lines"
+            )
 
 
 def _checked(data: object, source: str) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import math
 import posixpath
 import re
 from dataclasses import dataclass
@@ -45,9 +46,12 @@ class Rule:
             directory; wrappers such as env, sudo and xargs are looked through.
         arguments: Patterns of which each must fit one argument of the command.
         paths: Patterns for the path: below the workspace's root, or absolute;
-            `**` is any number of directories.
+            `**` is any number of directories. A rule that asks or denies is
+            about what holds such a path as well, where all that it holds is
+            written or read: a tree that is unpacked, a directory's removal.
         hosts: Names of hosts, `*.example.org` for those below it.
-        larger_than: Bytes that are written; fits what is larger.
+        larger_than: Bytes that are written; fits what is larger, and, where it
+            asks or denies, what may be, as nobody can tell before it is there.
         reason: Why, for a person or a model.
         source: Where it stands, such as `policy.toml:12`.
 
@@ -100,14 +104,32 @@ class Rule:
             part: The part.
             root: Absolute path inside of the workspace's directory.
         """
+        return self._fits_but_for_path(part) and self._has_path(part, root)
+
+    def may_fit(self, part: Part) -> bool:
+        """Whether it asks or denies, and could be about a part without a sure path."""
+        return (
+            part.unsure
+            and bool(self.paths)
+            and self.verdict != "allow"
+            and self._fits_but_for_path(part)
+        )
+
+    def _fits_but_for_path(self, part: Part) -> bool:
         return (
             self._has_op(part.op)
             and _any(self.tools, part.label)
             and self._has_command(part)
-            and self._has_path(part.path, root)
             and self._has_host(part.host)
-            and (self.larger_than is None or (part.size or 0) > self.larger_than)
+            and self._has_size(part.size)
         )
+
+    def _has_size(self, size: float | None) -> bool:
+        if self.larger_than is None:
+            return True
+        if size is None or (size == math.inf and self.verdict == "allow"):
+            return False
+        return size > self.larger_than
 
     def _has_op(self, op: str) -> bool:
         return not self.ops or any(
@@ -124,11 +146,16 @@ class Rule:
             return False
         return all(_some(each, command.arguments) for each in self.arguments)
 
-    def _has_path(self, path: str | None, root: str) -> bool:
+    def _has_path(self, part: Part, root: str) -> bool:
         if not self.paths:
             return True
-        return path is not None and any(
-            _is_path(_anchored(pattern, root), _absolute(path, root))
+        path = root if part.path is None and part.below else part.path
+        if path is None or (part.unsure and self.verdict == "allow"):
+            return False
+        below = part.below and self.verdict != "allow"
+        path = _absolute(path, root)
+        return any(
+            _is_path(_anchored(pattern, root), path, below=below)
             for pattern in self.paths
         )
 
@@ -177,9 +204,11 @@ def _any(patterns: tuple[str, ...], text: str | None) -> bool:
 
 def _some(pattern: str, texts: Sequence[str]) -> bool:
     # Most patterns are words, and a comparison is ten times faster.
-    if not _WILD.search(pattern):
-        return pattern in texts
-    return any(fnmatch.fnmatchcase(text, pattern) for text in texts)
+    if pattern in texts:
+        return True
+    return _WILD.search(pattern) is not None and any(
+        fnmatch.fnmatchcase(text, pattern) for text in texts
+    )
 
 
 def _is(pattern: str, text: str) -> bool:
@@ -203,8 +232,8 @@ def _signs(pattern: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\*\*/|\*\*|\*|\?|[^*?]", pattern, re.DOTALL))
 
 
-def _is_path(pattern: str, path: str) -> bool:
-    """Whether a path is one that a pattern names.
+def _is_path(pattern: str, path: str, *, below: bool = False) -> bool:
+    """Whether a path is one that a pattern names; or what is `below` it can be.
 
     All the ways in which the pattern can have come so far are followed at once:
     no pattern takes longer than its length times the path's.
@@ -215,7 +244,11 @@ def _is_path(pattern: str, path: str) -> bool:
         places = _skipped(set(_stepped(places, signs, character)), signs)
         if not places:
             return False
-    return len(signs) in places
+    if len(signs) in places:
+        return True
+    if below and not path.endswith("/"):
+        places = _skipped(set(_stepped(places, signs, "/")), signs)
+    return below and bool(places)
 
 
 def _stepped(places: set[int], signs: tuple[str, ...], character: str) -> Iterator[int]:

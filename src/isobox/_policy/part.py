@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import posixpath
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -10,10 +13,16 @@ from isobox._core.facts import path_of
 from isobox._core.ops import (
     Apply,
     Connect,
+    Discard,
+    Edit,
     Op,
     Patch,
+    Pull,
     Push,
+    Remove,
+    Restore,
     Script,
+    Search,
     Spawn,
     Write,
 )
@@ -21,6 +30,8 @@ from isobox._core.ops import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from isobox._core.ops import Body, Replacement
+    from isobox._core.patch import FileChange
     from isobox._policy.shell import Command, Facts
 
 #: Names for kinds of operations, as rules write them.
@@ -38,6 +49,16 @@ GROUPS: Final[dict[str, frozenset[str]]] = {
 }
 
 
+#: What runs other commands elsewhere, or may.
+_MOVING: Final = frozenset(("cd", "pushd", "popd"))
+_MOVED: Final = re.compile(
+    r"\b(?:cd|pushd|popd|env|sudo|doas|su|runuser|find|chroot|unshare|nsenter|bwrap"
+    r"|systemd-run|ssh|parallel|start-stop-daemon)\b|--chdir"
+)
+_QUOTES: Final = {ord(each): None for each in "\"'\\"}
+#: Files by way of a process: which, only that process tells.
+_PROCESS: Final = re.compile(r"/+proc/")
+
 #: Texts whose facts are remembered, and characters of one that is read.
 _REMEMBERED: Final = 256
 LONGEST: Final = 1 << 16
@@ -53,8 +74,13 @@ class Part:
         command: A command of a script or argv.
         path: A path that it is about, absolute inside.
         host: A host that it reaches.
-        size: Bytes that it writes.
+        size: Bytes that it writes; infinity where nobody can tell.
         doubts: Why nobody can tell what else a script does.
+        below: It is about all that is below the path as well; without a path,
+            about all of the workspace.
+        unsure: Only running it tells whether that is the path.
+        around: It is all of a script whose commands are parts as well: of new
+            there is only the path.
     """
 
     op: str
@@ -62,8 +88,11 @@ class Part:
     command: Command | None = None
     path: str | None = None
     host: str | None = None
-    size: int | None = None
+    size: float | None = None
     doubts: tuple[str, ...] = ()
+    below: bool = False
+    unsure: bool = False
+    around: bool = False
 
 
 def parts(op: Op[object], *, commands: bool) -> tuple[Part, ...]:
@@ -78,25 +107,71 @@ def parts(op: Op[object], *, commands: bool) -> tuple[Part, ...]:
 
 def _parts(op: Op[object], *, commands: bool) -> Iterator[Part]:
     match op:
-        case Spawn() | Script() if commands:
-            yield from _run(op)
-        case Patch():
-            for change in op.changes:
-                yield Part(op.name, path=change.path)
-                if change.target is not None:
-                    yield Part(op.name, path=change.target)
-        case Apply() if op.paths:
-            for path in op.paths:
-                yield Part(op.name, path=path)
+        case Spawn():
+            yield from _run(op) if commands else (_whole(op),)
+            if op.spool is not None:
+                yield Part("write", label=op.label, path=op.spool)
+        case Script():
+            yield from _run(op) if commands else (_whole(op),)
         case Connect():
             yield Part(op.name, host=op.host)
-        case Write() | Push():
-            body = op.body
-            size = len(body) if isinstance(body, bytes) else None
-            yield Part(op.name, path=op.path, size=size)
+        case Write():
+            yield Part(op.name, path=op.path, size=_size(op.body))
+        case Edit():
+            yield Part(op.name, path=op.path, size=_edited(op.replacements))
+        case Patch():
+            for change in op.changes:
+                size = _added(change)
+                yield Part(op.name, path=change.path, size=size)
+                if change.target is not None:
+                    yield Part(op.name, path=change.target, size=size)
         case _:
-            label = op.label if isinstance(op, Spawn) else None
-            yield Part(op.name, label=label, path=path_of(op))
+            yield from _tree(op)
+
+
+def _tree(op: Op[object]) -> Iterator[Part]:
+    match op:
+        case Push():
+            yield Part(op.name, path=op.path, size=_size(op.body), below=True)
+        case Apply() if op.paths:
+            for path in op.paths:
+                yield Part(op.name, path=path, below=True)
+        case Apply() | Discard() | Restore():
+            yield Part(op.name, below=True)
+        case Pull() | Search():
+            yield Part(op.name, path=op.path, below=True)
+        case Remove():
+            yield Part(op.name, path=op.path, below=op.recursive)
+        case _:
+            yield Part(op.name, path=path_of(op))
+
+
+def _whole(op: Spawn | Script, doubts: tuple[str, ...] = ()) -> Part:
+    if isinstance(op, Script):
+        return Part(op.name, doubts=doubts)
+    return Part(op.name, label=op.label, path=op.cwd, doubts=doubts)
+
+
+def _size(body: Body) -> float:
+    return len(body) if isinstance(body, bytes) else math.inf
+
+
+def _edited(replacements: tuple[Replacement, ...]) -> float:
+    size = 0.0
+    for each in replacements:
+        if each.every and len(each.new) > len(each.old):
+            return math.inf  # how often, only the file tells
+        size += len(each.new)
+    return size
+
+
+def _added(change: FileChange) -> int:
+    return sum(
+        len(line.encode("utf-8", "surrogatepass"))
+        for hunk in change.hunks
+        for line in hunk.body
+        if line.startswith("+")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +233,34 @@ def _run(op: Spawn | Script) -> Iterator[Part]:
         found = replace(found, doubts=())
     for command in found.commands:
         yield Part(op.name, label=label, command=command)
+    moves = bool(found.writes) and _moves(text, found)
     for path in found.writes:
-        yield Part("write", label=label, path=path)
-    if not found.understood or not (found.commands or found.writes):
-        yield Part(op.name, label=label, doubts=found.doubts)
+        yield _written(op, path, moves=moves)
+    whole = _whole(op, found.doubts)
+    if found.doubts or not found.commands:
+        yield whole
+    elif whole.path is not None:
+        yield replace(whole, around=True)
+
+
+def _written(op: Spawn | Script, path: str | None, *, moves: bool) -> Part:
+    """Return what a redirection writes, from where the command begins."""
+    label, cwd = (op.label, op.cwd) if isinstance(op, Spawn) else (None, None)
+    if path is None or path.startswith("~"):
+        return Part("write", label=label, unsure=True)
+    unsure = not path.startswith("/") and (moves or cwd is None)
+    path = posixpath.normpath(path if cwd is None else posixpath.join(cwd, path))
+    unsure = unsure or _PROCESS.match(path) is not None
+    return Part("write", label=label, path=path, unsure=unsure)
+
+
+def _moves(text: Text, found: Facts) -> bool:
+    """Whether some of it may run in another directory than it begins in."""
+    if any(each.program in _MOVING for each in found.commands):
+        return True
+    # Wrappers are not listed where all that they run is a redirection.
+    words = text.script if text.script is not None else " ".join(text.argv)
+    return _MOVED.search(words.translate(_QUOTES)) is not None
 
 
 def _read(text: Text) -> Facts:

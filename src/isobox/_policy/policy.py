@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from isobox._core.ops import Connect
+from isobox._core.ops import Connect, Script, Spawn
 from isobox._policy.decision import Decision, Verdict
 from isobox._policy.network import NO_RULE, NONE, Network
 from isobox._policy.op_rule import Rule
@@ -13,7 +13,7 @@ from isobox._policy.part import Part, parts
 from isobox._policy.rule_index import RuleIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from isobox._core.ops import Op
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 ROOT: Final = "/workspace"
 #: The network of a policy that says nothing of it, and only tightens another.
 UNSAID: Final = Network()
-#: Commands whose decisions are remembered, and characters of their arguments.
+#: Commands whose decisions are remembered, and characters of such a one.
 _REMEMBERED: Final = 512
 _LONGEST: Final = 4096
+#: Characters of a command in a reason.
+_SHOWN: Final = 120
+_UNSURE: Final = "which file it writes, only running it tells, and a rule is about some"
 _ORDER: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -47,9 +50,7 @@ class Policy:
     read_only: bool = False
     tightened_by: tuple[Policy, ...] = ()
     _index: RuleIndex = field(init=False, repr=False, compare=False)
-    _known: dict[tuple[Part, str], Decision] = field(
-        init=False, repr=False, compare=False
-    )
+    _known: dict[Hashable, Decision] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", RuleIndex(self.rules))
@@ -108,40 +109,51 @@ class Policy:
             op: The operation.
             root: Absolute path inside of the workspace's directory.
         """
+        # Agents run the same few commands again and again.
+        key = _key(op, root) if isinstance(op, (Spawn, Script)) else None
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            return known
         found = self.explain(op, root)
-        if len(found) == 1:
-            return found[0][1]
-        return max((decision for _, decision in found), key=_strictness)
+        decision = max((decision for _, decision in found), key=_strictness)
+        if key is not None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = decision
+        return decision
 
     def explain(self, op: Op[object], root: str = ROOT) -> list[tuple[Part, Decision]]:
         """Return each part of an operation, with what is said of it.
 
         The strictest of these is the decision.
         """
-        inside = self.looks_inside
-        found: list[tuple[Part, Decision]] = []
-        for part in parts(op, commands=inside):
-            found.append((part, self._of(op, part, root)))
-            found.extend(
-                (part, other._of(op, part, root, tightens=True))
-                for other in self.tightened_by
-            )
+        return self._explained(op, root, tightens=False)
+
+    def _explained(
+        self, op: Op[object], root: str, *, tightens: bool
+    ) -> list[tuple[Part, Decision]]:
+        found = [
+            (part, self._of(op, part, root, tightens=tightens))
+            for part in parts(op, commands=self._index.looks_inside)
+            if not part.around or self._index.names_paths(part, root)
+        ]
+        for other in self.tightened_by:
+            # SAFETY: each looks at what it makes of the operation by itself; what
+            # one looks for takes nothing from the rules of another.
+            found.extend(other._explained(op, root, tightens=True))
         return found
 
     @property
     def looks_inside(self) -> bool:
         """Whether rules are about what scripts run."""
-        return self._looks_inside() or any(
+        return self._index.looks_inside or any(
             other.looks_inside for other in self.tightened_by
         )
-
-    def _looks_inside(self) -> bool:
-        return self._index.looks_inside
 
     def _of(
         self, op: Op[object], part: Part, root: str, *, tightens: bool = False
     ) -> Decision:
-        said = self._of_command(part, root)
+        said = self._by_rules(part, root)
         if not isinstance(op, Connect) or said.verdict == "deny":
             return said
         if self.network is UNSAID:
@@ -152,25 +164,17 @@ class Policy:
         # What the rules say of operations never opens a way that the network has not.
         return max(there, said, key=_strictness)
 
-    def _of_command(self, part: Part, root: str) -> Decision:
-        # Agents run the same few commands again and again.
-        command = part.command
-        if command is None or sum(map(len, command.arguments)) > _LONGEST:
-            return self._by_rules(part, root)
-        key = (part, root)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            known = self._known[key] = self._by_rules(part, root)
-        return known
-
     def _by_rules(self, part: Part, root: str) -> Decision:
         about = self._index.about(part)
         fitting = [rule for rule in about if rule.fits(part, root)]
-        if fitting:
-            return _said(max(fitting, key=lambda rule: _ORDER[rule.verdict]), part)
-        if part.doubts and self._looks_inside() and self.default.verdict == "allow":
+        strictest = max(fitting, key=lambda rule: _ORDER[rule.verdict], default=None)
+        if strictest is None or strictest.verdict == "allow":
+            for rule in about if part.unsure else ():
+                if rule.may_fit(part):
+                    return Decision("ask", rule.title, _UNSURE, rule.source)
+        if strictest is not None:
+            return _said(strictest, part)
+        if part.doubts and self._index.looks_inside and self.default.verdict == "allow":
             return Decision("ask", "not understood", "; ".join(part.doubts[:4]))
         return self.default
 
@@ -186,6 +190,15 @@ def without_runs(policy: Policy) -> Policy:
     return policy.with_rules([rule])
 
 
+def _key(op: Spawn | Script, root: str) -> Hashable:
+    """Return all that a decision on it depends on; None if that is long."""
+    if isinstance(op, Script):
+        return None if len(op.script) > _LONGEST else (op.script, root)
+    if len(op.script or "") + sum(map(len, op.argv)) > _LONGEST:
+        return None
+    return (op.script, op.argv, op.cwd, op.label, op.spool, op.report, root)
+
+
 def _strictness(decision: Decision) -> int:
     return _ORDER[decision.verdict]
 
@@ -198,8 +211,13 @@ def _said(rule: Rule, part: Part) -> Decision:
 
 
 def _shown(program: str, arguments: Sequence[str]) -> str:
-    text = " ".join((program, *arguments))
-    return text if len(text) <= 120 else f"{text[:120]}..."
+    # In whole words: half of a secret is not seen to be one, and stays.
+    words: list[str] = []
+    for each in (program, *arguments):
+        words.append(each)
+        if sum(map(len, words)) + len(words) > _SHOWN:
+            return " ".join((*words[:-1], "..."))
+    return " ".join(words)
 
 
 _REASONS: Final[dict[Verdict, str]] = {

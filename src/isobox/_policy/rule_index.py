@@ -47,6 +47,13 @@ class RuleIndex:
         exact = self._programs.get((part.op, part.command.program or ""), [])
         return [*plain, *exact, *self._commands.get(part.op, [])]
 
+    def names_paths(self, part: Part, root: str) -> bool:
+        """Whether a rule is about a part for the path that it has."""
+        return any(
+            rule.paths and rule.fits(part, root)
+            for rule in self._plain.get(part.op, ())
+        )
+
 
 def _ops(rule: Rule) -> frozenset[str]:
     if not rule.ops:

@@ -8,7 +8,7 @@ import pytest
 from tests.meta.test_ops import example
 
 from isobox import Policy, Rule, abc
-from isobox._approval.key import key_of
+from isobox._approval.key import keys_of
 from isobox._core.ops import Replacement
 from isobox._core.patch import FileChange
 
@@ -24,11 +24,12 @@ ALL = Policy.preset("full_access", rules=[Rule(verdict="ask", name="all")])
 
 
 def keys(op, policy=ASK):
-    return {
-        key_of(op, part, decision.rule)
+    asked = [
+        (part, decision.rule)
         for part, decision in policy.explain(op, ROOT)
         if decision.verdict == "ask"
-    }
+    ]
+    return set(keys_of(op, asked))
 
 
 async def unreached(_):
@@ -54,19 +55,29 @@ def change(kind, path="/workspace/secret", target=None):
 
 SECRET = "/workspace/secret"
 SAME = [
-    (run("git push origin main"), run("ls; git push origin 'main'")),
-    (run("git push a b"), abc.Spawn(argv=("git", "push", "a", "b"), cwd=ROOT)),
-    (run("git push", timeout=5, capture=10), run("git push", stdin=True)),
-    (turn("git push"), turn("git push 2>&1 | tail -1")),
+    (run("git push origin main"), run("git push origin main")),
+    (run("ls; git push | cat"), run("ls; git push | cat")),
+    (run("git push", timeout=5, capture=10), run("git push", label="mine")),
+    (turn("git push"), turn("git push")),
     (abc.Write(path=SECRET, body=b"a"),
      abc.Write(path=SECRET, body=b"b", mode=0o600)),
     (abc.Edit(path=SECRET, replacements=(Replacement(b"a", b"b"),)),
      abc.Edit(path=SECRET, replacements=(Replacement(b"c", b"d"),))),
     (abc.Read(path=SECRET), abc.Read(path=SECRET, offset=7)),
     (change("update"), change("add")),
-    (run("echo x > secret"), run("ls; echo y >> secret")),
 ]  # fmt: skip
 OTHER = [
+    (run("echo x > secret"), run("ls; echo y >> secret")),
+    (run("git push"), run("ls; git push")),
+    (run("cd a; rm x"), run("cd b; rm x")),
+    (run("ssh a rm x"), run("ssh b rm x")),
+    (run("echo a | git push"), run("echo b | git push")),
+    (run("git push <<< a"), run("git push <<< b")),
+    (run("rm ~"), run("rm '~'")),
+    (run("A=1; K=$A git push"), run("K=None git push")),
+    (run("git push a"), abc.Spawn(argv=("git", "push", "a"), cwd=ROOT)),
+    (run("git push"), run("git push", spool="/workspace/out")),
+    (turn("git push"), turn("git push 2>&1 | tail -1")),
     (run("git push origin main"), run("git push origin other")),
     (run("git push origin main"), run("git push --force origin main")),
     (run("git push origin $X"), run("ls; git push origin $X")),
@@ -102,9 +113,15 @@ def test_what_is_another_question(one, other):
     assert keys(one) != keys(other)
 
 
-def test_each_part_of_a_script_is_a_question():
-    assert len(keys(run("git push; rm x; rm y; ls"))) == 3
-    assert keys(run("git push")) < keys(run("git push; rm x"))
+def test_each_rule_that_asks_is_a_question():
+    assert {key[0] for key in keys(run("git push; rm x; rm y"))} == {"push", "rm"}
+
+
+@pytest.mark.parametrize("given", [{"stdin": True}, {"tty": abc.WindowSize()}])
+def test_an_answer_to_what_is_given_input_is_for_once(given):
+    assert keys(run("git push", **given)) == set()
+    # The shell of a session is looked at script by script.
+    assert keys(run("git push", **given, report=True))
 
 
 def test_another_rule_is_another_question():
@@ -137,6 +154,7 @@ def test_a_checkpoint_is_known_by_its_stage_and_an_apply_by_its_paths():
     plans = [abc.Checkpoint(stage="plan", text=each) for each in ("a", "b")]
     assert keys(plans[0], ALL) == keys(plans[1], ALL)
     assert keys(abc.Apply(), ALL) != keys(abc.Apply(paths=("a",)), ALL)
+    assert keys(abc.Apply(), ALL) != keys(abc.Apply(skip_refused=True), ALL)
 
 
 def test_a_long_command_is_known_by_a_digest():

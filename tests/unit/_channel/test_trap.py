@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import resource
 import socket
@@ -452,3 +453,15 @@ async def test_a_slow_question_is_not_waited_for(port, monkeypatch):
             client.sendall(b"\0\5half")
             with contextlib.suppress(ConnectionResetError):
                 assert await received(client) == b""
+
+
+def test_it_serves_where_nothing_says_which_loop_runs():
+    async def serve():
+        outlet, listener = Recorder(), stream()
+        outlet.going.set()
+        async with trapped(outlet, listener):
+            with connect(listener) as client:
+                assert await received(client) == b"served"
+
+    # The plugin's own tests run in a context that says it.
+    contextvars.Context().run(asyncio.run, serve())

@@ -131,3 +131,43 @@ def test_a_question_that_cannot_be_recorded_is_not_asked():
 
 def test_without_a_sink_a_question_is_recorded_nowhere():
     Audit(None, workspace="w", backend="b").question(QUESTION)("allow")
+
+
+class Stream(Ongoing):
+    """Goes on until it is told to end."""
+
+
+class Reads:
+    def __init__(self):
+        self.stream = Stream()
+
+    async def read(self, op):
+        return self.stream
+
+
+def test_a_stream_that_is_open_at_the_close_has_an_outcome():
+    sink, sandbox = MemorySink(), Reads()
+    audit = Audit(sink, workspace="w", backend="b")
+    asyncio.run(compose(sandbox, [audit])(abc.Read(path="/w/a")))
+    audit.lifecycle("close")
+    sandbox.stream._ended({})
+    assert [each["kind"] for each in sink.records] == ["intent", "outcome", "lifecycle"]
+    assert sink.records[1]["end"] == {"abandoned": True}
+
+
+def test_a_secret_is_masked_before_a_text_is_cut():
+    sink = MemorySink()
+    audit = Audit(
+        sink, workspace="w", backend="b", redact=lambda text: text.replace("hush", "*")
+    )
+    for op in (
+        abc.Spawn(script="x" * 4094 + "hush", cwd="/w"),
+        abc.Spawn(argv=("ls", "x" * 4094 + "hush"), cwd="/w"),
+    ):
+        asyncio.run(compose(Runs(), [audit])(op))
+    assert "hu" not in repr(sink.records)
+
+
+class Runs:
+    async def spawn(self, op):
+        return None

@@ -93,7 +93,8 @@ async def test_a_write_in_pieces_is_named():
 async def test_what_the_sandbox_cannot_show_keeps_nobody_from_asking():
     op = abc.Write(path="/w/a", body=b"new\n")
     assert "+new" in await preview(op, failing(SandboxLostError("gone")))
-    assert await preview(abc.Apply(), failing(SandboxLostError("gone"))) == ""
+    shown = await preview(abc.Apply(), failing(SandboxLostError("gone")))
+    assert shown == "[the changes could not be shown]"
 
 
 async def test_what_the_sandbox_does_not_show_in_time_is_left_out(monkeypatch):
@@ -105,7 +106,7 @@ async def test_what_the_sandbox_does_not_show_in_time_is_left_out(monkeypatch):
     began = time.monotonic()
     shown = await preview(abc.Write(path="/w/a", body=b"new\n"), never)
     assert "+new" in shown
-    assert await preview(abc.Apply(), never) == ""
+    assert "could not be shown" in await preview(abc.Apply(), never)
     assert time.monotonic() - began < 5
 
 
@@ -121,11 +122,30 @@ async def test_an_edit_and_a_patch():
 
 async def test_commands_are_shown_as_they_are_written():
     script = "for x in *; do\n\techo $x\ndone"
-    assert await preview(abc.Spawn(script=script, cwd="/w"), nothing) == script
+    shown = await preview(abc.Spawn(script=script, cwd="/w"), nothing)
+    assert shown == f"in /w\n{script}"
     turn = abc.Script(process=None, session_id="a", script=script)
     assert await preview(turn, nothing) == script
     op = abc.Spawn(argv=("rm", "-r f", "a;b"), cwd="/w")
-    assert await preview(op, nothing) == "rm '-r f' 'a;b'"
+    assert await preview(op, nothing) == "in /w\nrm '-r f' 'a;b'"
+
+
+async def test_a_command_is_shown_with_what_is_around_it():
+    env = {"GIT_SSH_COMMAND": "touch MARK", "B": None, "A": "1\nin /x"}
+    op = abc.Spawn(argv=("git", "push"), cwd="/w/a b", user="root", env=env)
+    assert await preview(op, nothing) == (
+        'in "/w/a b" as root with A="1\\nin /x" B(removed) '
+        'GIT_SSH_COMMAND="touch MARK"\ngit push'
+    )
+
+
+async def test_what_is_around_a_command_is_bounded():
+    env = {f"V{n:05}": "x" * 9000 for n in range(9000)}
+    op = abc.Spawn(argv=("ls",), cwd="/w", env=env)
+    first, last = (await preview(op, nothing)).splitlines()
+    assert last == "ls"
+    assert first.endswith("x[... 8744 more] and 8968 more variables")
+    assert len(first) < 12_000
 
 
 @pytest.mark.parametrize(
@@ -150,7 +170,7 @@ async def test_what_is_evaluated_is_shown_plain(script, shown):
 async def test_the_shell_of_a_session_is_named():
     op = abc.Spawn(argv=("bash", "-c", "eval"), cwd="/w", report=True, label="shell a")
     shown = await preview(op, nothing)
-    assert shown == "shell a; each script that it is given is looked at"
+    assert shown == "in /w\nshell a; each script that it is given is looked at"
 
 
 async def test_what_is_removed_is_counted():
@@ -201,6 +221,12 @@ async def test_nothing_steers_a_terminal():
     )
 
 
+async def test_what_shows_as_a_blank_is_written_out():
+    text = "a\u3164b\u2800c\u115fd\ufe0fe\U000e0101f\u00a0g"
+    shown = await preview(abc.Checkpoint(stage="plan", text=text), nothing)
+    assert shown == "a\\x3164b\\x2800c\\x115fd\\xfe0fe\\xe0101f\\xa0g"
+
+
 @settings(max_examples=200, deadline=None)
 @given(old=st.binary(max_size=200), new=st.binary(max_size=200))
 async def test_whatever_a_file_holds(old, new):
@@ -228,7 +254,7 @@ async def test_large_content_is_bounded_in_size_and_time(old, new):
 
 
 async def test_so_much_is_shown():
-    op = abc.Spawn(script="x" * 20_000, cwd="/w")
+    op = abc.Script(process=None, session_id="a", script="x" * 20_000)
     shown = await preview(op, nothing)
     assert shown == "x" * 16_384 + "\n[... there is more]"
     assert (
