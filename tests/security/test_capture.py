@@ -16,6 +16,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+import sniffio  # noqa: F401 - as where httpx is: anyio knows its loop in tasks alone
 from tests.relayed import Relayed, RelayedFully
 
 from isobox._backends.bubblewrap import ladder, network, processes

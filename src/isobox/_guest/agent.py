@@ -48,6 +48,9 @@ if TYPE_CHECKING:
         Union,
     )
 
+    #: Keeps some of the names in a directory, which is given with a slash.
+    Choice = Callable[[bytes, List[bytes]], List[bytes]]
+
 VERSION = 1
 
 HEADER = struct.Struct(">IBI")
@@ -3410,9 +3413,11 @@ def scan_tree(fields: Dict[str, Any], root: bytes) -> Any:
     if not fields.get("newest", False):
         return (yield from _in_order(_scanned(path, depth, fields, root), fields))
     # What is sorted by age need not be found in order, which is dear.
-    loose = fields.get("files_only", False)
-    find = _files_scanned if loose else _scanned
-    return (yield from _newest(find(path, depth, fields, root), fields))
+    if fields.get("files_only", False):
+        found = _files_scanned(path, depth, fields, root)
+    else:
+        found = (item.path for item in _scanned(path, depth, fields, root))
+    return (yield from _newest(found, fields))
 
 
 def _scanned(
@@ -3432,11 +3437,11 @@ def _scanned(
 
 def _files_scanned(
     top: bytes, depth: Optional[int], fields: Dict[str, Any], root: bytes
-) -> Iterator[Any]:
-    """Yield the files and links that were asked for, in no order."""
+) -> Iterator[bytes]:
+    """Yield where the files and links are that were asked for, in no order."""
     pattern = fields.get("pattern")
-    wanted = None if pattern is None else _test_of_items(pattern, top)
-    return _walk(top, depth, fields, root).files(wanted)
+    choose = None if pattern is None else _choice(pattern, top)
+    return _walk(top, depth, fields, root).files(choose)
 
 
 def _walk(
@@ -3449,15 +3454,15 @@ def _walk(
     return walk
 
 
-def _test_of_items(pattern: str, top: bytes) -> Callable[[Any], Any]:
-    """Return what says whether an item's path, relative to a top, matches."""
+def _choice(pattern: str, top: bytes) -> Choice:
+    """Return what keeps the names whose paths, relative to a top, match."""
     base = len(top.rstrip(b"/")) + 1
     name = pattern[3:]
     if pattern.startswith("**/") and "/" not in name and "**" not in name:
         by_name = _test_of(name)
-        return lambda item: by_name(item.name)
+        return lambda _prefix, names: list(filter(by_name, names))
     by_path = _test_of(pattern)
-    return lambda item: by_path(item.path[base:])
+    return lambda prefix, names: [n for n in names if by_path(prefix[base:] + n)]
 
 
 def _in_order(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
@@ -3490,7 +3495,7 @@ def _in_order(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
     return {"truncated": False, "total": count}
 
 
-def _newest(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
+def _newest(found: Iterator[bytes], fields: Dict[str, Any]) -> Any:
     import heapq
 
     first: int = fields.get("offset", 0)
@@ -3499,13 +3504,13 @@ def _newest(found: Iterator[Any], fields: Dict[str, Any]) -> Any:
 
     def dated() -> Iterator[Tuple[int, int, bytes, os.stat_result]]:
         nonlocal total
-        for item in found:
+        for path in found:
             try:
-                status = item.stat(follow_symlinks=False)
+                status = os.lstat(path)
             except OSError:
                 continue
             total += 1
-            yield -status.st_mtime_ns, total, item.path, status
+            yield -status.st_mtime_ns, total, path, status
 
     chosen = heapq.nsmallest(last, dated())[first:]
     batch: List[bytes] = []
@@ -3529,6 +3534,38 @@ class Shelf:
     def paths(self) -> List[bytes]:
         """Return where they are."""
         return [self.prefix + name for name in self.names]
+
+
+class Folder:
+    """The names in one directory, by what they are."""
+
+    def __init__(self, path: bytes) -> None:
+        #: The directory, with a slash.
+        self.prefix = os.path.join(path, b"")
+        #: Regular files, and links.
+        self.files: List[bytes] = []
+        self.links: Set[bytes] = set()
+        self.folders: List[bytes] = []
+        self.others: List[bytes] = []
+
+    def read(self) -> None:
+        """Find them."""
+        add_file = self.files.append
+        with os.scandir(self.prefix) as items:
+            for item in items:
+                if item.is_file(follow_symlinks=False):
+                    add_file(item.name)
+                elif item.is_dir(follow_symlinks=False):
+                    self.folders.append(item.name)
+                elif item.is_symlink():
+                    self.files.append(item.name)
+                    self.links.add(item.name)
+                else:
+                    self.others.append(item.name)
+
+    def choose(self, choice: Callable[[List[bytes]], List[bytes]]) -> None:
+        """Keep some of the names."""
+        self.files, self.folders = choice(self.files), choice(self.folders)
 
 
 class Walk:
@@ -3568,19 +3605,19 @@ class Walk:
             else:
                 yield item
 
-    def files(self, wanted: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
-        """Yield the wanted files and links below the top, in no order."""
+    def files(self, choose: Optional[Choice]) -> Iterator[bytes]:
+        """Yield where the chosen files and links below the top are, in no order."""
         todo = [(self._top, 1, self._scope)]
         while todo:
-            folder, level, scope = todo.pop()
-            files, folders, scope = self._chosen(folder, level, scope, wanted)
-            todo += [(item.path, level + 1, scope) for item in folders]
-            for item in files:
-                if item.is_symlink() or item.is_file():
-                    yield item
+            path, level, scope = todo.pop()
+            found, scope = self._chosen(path, level, scope, choose)
+            prefix = found.prefix
+            todo += [(prefix + name, level + 1, scope) for name in found.folders]
+            for name in found.files:
+                yield prefix + name
 
-    def shelves(self, wanted: Optional[Callable[[Any], Any]]) -> Iterator[Shelf]:
-        """Yield the wanted files below the top, in path order, without links."""
+    def shelves(self, choose: Optional[Choice]) -> Iterator[Shelf]:
+        """Yield the chosen files below the top, in path order, without links."""
         from bisect import bisect
 
         todo: List[Any] = [(self._top, 1, self._scope)]
@@ -3589,55 +3626,61 @@ class Walk:
             if isinstance(at, Shelf):
                 yield at
                 continue
-            folder, level, scope = at
-            files, folders, scope = self._chosen(folder, level, scope, wanted)
-            names = [i.name for i in files if i.is_file(follow_symlinks=False)]
+            path, level, scope = at
+            found, scope = self._chosen(path, level, scope, choose)
+            prefix, names = found.prefix, found.files
+            if found.links:
+                names = [name for name in names if name not in found.links]
             names.sort()
-            prefix, end = os.path.join(folder, b""), len(names)
+            end = len(names)
             # What is in a directory stands where its name with a slash would.
-            entered = {item.name + b"/": item.path for item in folders}
-            for name in sorted(entered, reverse=True):
-                at = bisect(names, name)
-                todo.append(Shelf(prefix, names[at:end]))
-                todo.append((entered[name], level + 1, scope))
-                end = at
+            for name in sorted([each + b"/" for each in found.folders], reverse=True):
+                place = bisect(names, name)
+                todo.append(Shelf(prefix, names[place:end]))
+                todo.append((prefix + name[:-1], level + 1, scope))
+                end = place
             todo.append(Shelf(prefix, names[:end]))
 
     def _chosen(
         self,
-        folder: bytes,
+        path: bytes,
         level: int,
         scope: Optional[Scope],
-        wanted: Optional[Callable[[Any], Any]],
-    ) -> Tuple[List[Any], List[Any], Optional[Scope]]:
-        """Return a directory's wanted files, those to enter, and its rules."""
-        found = self._names(folder)
-        ruled = False
+        choose: Optional[Choice],
+    ) -> Tuple[Folder, Optional[Scope]]:
+        """Return a directory's chosen files, what is to be entered, and its rules."""
+        found = Folder(path)
+        try:
+            found.read()
+        except OSError:
+            if path == self._top:
+                raise
+            return Folder(path), scope  # it never loses the others
+        ruled = None
         if scope is not None:
-            names = {item.name for item in found}
-            scope = scope_in(self._really(folder), names, scope) or scope
-            ruled = bool(scope.active) or not names.isdisjoint(_VERSION_CONTROL)
-        if not self._hidden:
-            found = [item for item in found if not item.name.startswith(b".")]
-        folders = [item for item in found if item.is_dir(follow_symlinks=False)]
-        files = found if wanted is None else list(filter(wanted, found))
-        if folders:
-            files = [i for i in files if not i.is_dir(follow_symlinks=False)]
+            names = {*found.files, *found.folders, *found.others}
+            scope = scope_in(self._really(path), names, scope) or scope
+            if scope.active or not names.isdisjoint(_VERSION_CONTROL):
+                ruled = scope
+        if choose is not None:
+            found.files = choose(found.prefix, found.files)
         if self.depth is not None and level >= self.depth:
-            folders = []
-        folders = [item for item in folders if self._leads_on(item.name, level)]
-        if scope is not None and ruled:
-            files = self._kept(files, scope, folders=False)
-            folders = self._kept(folders, scope, folders=True)
-        return files, folders, scope
+            found.folders = []
+        if level <= len(self._literal):
+            found.folders = [n for n in found.folders if self._leads_on(n, level)]
+        if not self._hidden:
+            found.choose(lambda names: [n for n in names if not n.startswith(b".")])
+        if ruled is not None:
+            found.files = self._kept(found.prefix, found.files, ruled, folders=False)
+            found.folders = self._kept(found.prefix, found.folders, ruled, folders=True)
+        return found, scope
 
-    def _kept(self, items: List[Any], scope: Scope, *, folders: bool) -> List[Any]:
+    def _kept(
+        self, prefix: bytes, names: List[bytes], scope: Scope, *, folders: bool
+    ) -> List[bytes]:
         """Leave out what the rules do."""
-        return [
-            item
-            for item in items
-            if not scope.ignores(self._really(item.path), item.name, folders)
-        ]
+        base = self._really(prefix)
+        return [n for n in names if not scope.ignores(base + n, n, folders)]
 
     def _names(self, folder: bytes) -> List[Any]:
         try:
@@ -4082,7 +4125,7 @@ class Files:
         self.folder = stat.S_ISDIR(os.stat(self.top).st_mode)
         #: Those that `many` has found.
         self.found: List[bytes] = []
-        self._wanted = _test_of_searched(fields)
+        self._choose = _choice_of_search(fields)
         self._fields = fields
         self._root = root
         self._rest = self._below()
@@ -4096,7 +4139,7 @@ class Files:
         walk = Walk(self.top, ignored=ignored, root=self._root, hidden=hidden)
         if self._fields.get("glob") is not None:
             walk.narrow(self._fields["glob"])
-        return walk.shelves(self._wanted)
+        return walk.shelves(self._choose)
 
     def find_all(self) -> List[bytes]:
         """Return them all."""
@@ -4134,17 +4177,17 @@ class Files:
             yield Batch(shelves)
 
 
-def _test_of_searched(fields: Dict[str, Any]) -> Optional[Callable[[Any], Any]]:
-    """Return what says whether an item is searched; None if all are."""
+def _choice_of_search(fields: Dict[str, Any]) -> Optional[Choice]:
+    """Return what keeps the names that are searched; None if all are."""
     glob, types = fields.get("glob"), fields.get("types")
-    by_glob = None if glob is None else _test_of_items(glob, fields["path"])
+    by_path = None if glob is None else _choice(glob, fields["path"])
     if types is None:
-        return by_glob
-    by_type = _test_of_names(types)
-    if by_glob is None:
-        return lambda item: by_type(item.name)
-    test = by_glob
-    return lambda item: by_type(item.name) and test(item)
+        return by_path
+    by_name = _test_of_names(types)
+    if by_path is None:
+        return lambda _prefix, names: list(filter(by_name, names))
+    further = by_path
+    return lambda prefix, names: further(prefix, list(filter(by_name, names)))
 
 
 def _test_of_names(globs: List[str]) -> Callable[[bytes], Any]:

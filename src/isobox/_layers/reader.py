@@ -81,13 +81,7 @@ class Reader:
                 env=_environment(),
                 cwd="/",
             )
-            limits = (
-                (resource.RLIMIT_CORE, (0, 0)),
-                (resource.RLIMIT_AS, (_MEMORY,) * 2),
-            )
-            for kind, limit in limits:
-                with contextlib.suppress(AttributeError, OSError):
-                    resource.prlimit(self._process.pid, kind, limit)
+            _limit(self._process.pid)
         return self._process
 
     def _end(self) -> None:

@@ -24,7 +24,7 @@ def needed(pattern: str, *, literal: bool = False, ignore_case: bool = False) ->
     )
 
 
-def found(pattern: str, folder: Path, **fields) -> tuple[list[bytes], dict]:
+def found(pattern: str, folder: Path, **fields) -> tuple[list, dict]:
     """Search in this process: return what was written, and the result."""
     asked = {**SEARCH, "path": bytes(folder), "pattern": pattern, **fields}
     reader, writer = os.pipe()
@@ -204,7 +204,7 @@ OPTIONS = [
 ]
 
 
-def without(pattern: str, folder: Path, **options) -> tuple[list[bytes], dict]:
+def without(pattern: str, folder: Path, **options) -> tuple[list, dict]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent, "needed_text", lambda _: b"")
         return found(pattern, folder, **options)
