@@ -3550,11 +3550,10 @@ class Folder:
 
     def read(self) -> None:
         """Find them."""
-        add_file = self.files.append
         with os.scandir(self.prefix) as items:
             for item in items:
                 if item.is_file(follow_symlinks=False):
-                    add_file(item.name)
+                    self.files.append(item.name)
                 elif item.is_dir(follow_symlinks=False):
                     self.folders.append(item.name)
                 elif item.is_symlink():

@@ -241,6 +241,7 @@ class WorkspaceBase:
                 self._approve,
                 workspace=self.workspace_id,
                 record=self._audit.question,
+                redact=self._redacted if self._secrets else None,
                 project=self._project(sandbox),
             )
             perform = compose(
