@@ -4042,6 +4042,8 @@ def _work(
         view = memoryview(encode(result))
         while view:
             view = view[os.write(answer, view) :]
+        # The guest reads to the end, which need not wait for that of the process.
+        os.close(answer)
     finally:
         os._exit(0)
 
