@@ -123,12 +123,17 @@ async def test_no_words_of_a_command_permit_more(tmp_path, words):
 
 
 #: What else runs on the host, each with an argv of its own: `bwrap --help`, a
-#: look at an interpreter, and the mount of a private view.
+#: look at an interpreter, the mount of a private view, what plants listeners in a
+#: network namespace, a command that a user names as a secret's source, and what
+#: reads scripts for a policy.
 STARTERS = {
     "_channel/start.py",
     "_backends/bubblewrap/binary.py",
     "_guest/bundle.py",
     "_linux/overlay.py",
+    "_linux/planting.py",
+    "_egress/sources.py",
+    "_layers/reader.py",
 }
 
 
