@@ -23,6 +23,8 @@ from isobox._policy.shell import worker
 from isobox._policy.shell.facts import Facts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from isobox._core.ops import Op
 
 #: Seconds for an answer: reading itself gives up after a third of one, and the
@@ -37,7 +39,7 @@ UNREAD: Final = Facts(doubts=("it could not be read",))
 
 
 class Reader:
-    """A process that reads scripts; started with the first one, for everybody."""
+    """A process that reads scripts, started with the first one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,8 +103,29 @@ class Reader:
             self._end()
 
 
-_READER: Final = Reader()
-atexit.register(_READER.close)
+class Shared:
+    """One reader for every workspace of the process, while there is one."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self._lock = threading.Lock()
+        self._users = 0
+
+    def hold(self) -> Callable[[], None]:
+        """Keep the reading process; what is returned lets it go."""
+        with self._lock:
+            self._users += 1
+        return self._let_go
+
+    def _let_go(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self.reader.close()
+
+
+SHARED: Final = Shared()
+atexit.register(SHARED.reader.close)
 
 
 async def read(op: Op[object]) -> None:
@@ -110,7 +133,7 @@ async def read(op: Op[object]) -> None:
     if isinstance(op, Spawn | Script):
         text = part.text_of(op)
         if part.known(text) is None:
-            found = await anyio.to_thread.run_sync(_READER.ask, text.plain())
+            found = await anyio.to_thread.run_sync(SHARED.reader.ask, text.plain())
             part.remember(text, found)
 
 

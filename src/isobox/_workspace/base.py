@@ -45,6 +45,7 @@ from isobox._core.results import PATH_ERRORS
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Errors, Guard, Ledger, Limited
+from isobox._layers.reader import SHARED
 from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
 from isobox._workspace.expose import Exposed
@@ -262,6 +263,8 @@ class WorkspaceBase:
                         await sandbox.aclose()
                     raise
             self._exits.push_async_callback(answers.aclose)
+            if self._policy.looks_inside:
+                self._exits.callback(SHARED.hold())
             self._sandbox, self._perform = sandbox, perform
             await self._watch_budget()
             self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())

@@ -15,6 +15,8 @@ from isobox._layers import reader as reading
 from isobox._layers.reader import UNREAD, Reader
 from isobox._policy import part, shell
 from isobox._policy.shell import worker
+from isobox.errors import PolicyDeniedError
+from isobox.testing.fake import MemoryWorkspace
 
 SCRIPTS = (
     "ls",
@@ -77,12 +79,27 @@ def test_no_answer_is_taken_for_more_than_it_is(told):
 
 
 @pytest.mark.anyio
+async def test_no_process_outlives_the_workspaces_that_need_it():
+    async with MemoryWorkspace(policy=Policy.auto()) as one:
+        async with MemoryWorkspace(policy=Policy.auto()) as other:
+            for workspace in (one, other):
+                with pytest.raises(PolicyDeniedError):
+                    await workspace.run("git push # from a workspace")
+        process = reading.SHARED.reader._process
+        assert process is not None
+        assert process.poll() is None
+    assert process.poll() is not None
+    assert reading.SHARED.reader._process is None
+
+
+@pytest.mark.anyio
 async def test_what_was_read_is_decided_on():
     op = Spawn(script="git push # read elsewhere", cwd="/workspace")
     assert part.known(part.text_of(op)) is None
     await reading.read(op)
     assert part.known(part.text_of(op)) == shell.facts(op.script)
     assert Policy.auto().decide(op).verdict == "ask"
+    reading.SHARED.reader.close()
 
 
 @pytest.mark.anyio
