@@ -398,7 +398,7 @@ class ToolsContract(Contract):
         self, workspace: WorkspaceBase
     ) -> None:
         seconds = unique_seconds()
-        script = f"sleep {seconds} & echo up; wait"
+        script = f"echo up; sleep {seconds} & wait"
         await call(workspace, "Bash", command=script, run_in_background=True)
         await self.until_running(workspace, f"sleep {seconds}")
         result = await call(workspace, "BashKill", job_id="job-1")
