@@ -398,9 +398,12 @@ class ToolsContract(Contract):
         self, workspace: WorkspaceBase
     ) -> None:
         seconds = unique_seconds()
-        script = f"echo up; sleep {seconds} & wait"
+        script = f"sleep {seconds} & echo up; touch said; wait"
         await call(workspace, "Bash", command=script, run_in_background=True)
-        await self.until_running(workspace, f"sleep {seconds}")
+        with anyio.fail_after(SOON):
+            while not await workspace.exists("said"):
+                await anyio.sleep(0.01)
+        assert await self.is_running(workspace, f"sleep {seconds}")
         result = await call(workspace, "BashKill", job_id="job-1")
         assert result.text == (
             "up\n[job-1 has ended: killed by SIGKILL; exit code 137]"
