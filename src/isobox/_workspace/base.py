@@ -855,8 +855,9 @@ class WorkspaceBase:
     ) -> Matches:
         """Find lines that match a regular expression in the files below `path`.
 
-        Where the sandbox has ripgrep, that finds the files of a large tree;
-        expressions that only Python has, and `multiline`, do without. Files
+        Where the sandbox has ripgrep, that finds the files of a large tree for
+        expressions without a text that each match must hold; expressions that
+        only Python has, and `multiline`, do without. Files
         that hold a NUL are binary and passed over, unless they begin with a
         UTF-16 mark. What was found within `timeout` seconds is returned, so
         that no expression can hang.
