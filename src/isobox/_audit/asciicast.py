@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from typing_extensions import override
 
 from isobox._audit.files import Descriptor
-from isobox._core.results import ByteStream, Process
+from isobox._core.wrapped import WrappedProcess, WrappedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from isobox._core.results import Exit
+    from isobox._core.results import ByteStream, Process
 
 Code = Literal["o", "i", "m", "r"]
 
@@ -139,42 +139,24 @@ class Recorder:
             rest = rest[os.write(self._file.number, rest) :]
 
 
-class RecordedProcess(Process):
+class RecordedProcess(WrappedProcess):
     """A process whose terminal is recorded, and that is as it was otherwise.
 
     What nobody reads is not recorded. Closing it closes the recording.
     """
 
     def __init__(self, inner: Process, recorder: Recorder) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(
+            inner,
+            stdout=_RecordedStream(inner.stdout, recorder.output),
+            stderr=_RecordedStream(inner.stderr, recorder.errors),
+        )
         self._recorder = recorder
-        self.id = inner.id
-        self.pid = inner.pid
-        self.stdout = _RecordedStream(inner.stdout, recorder.output)
-        self.stderr = _RecordedStream(inner.stderr, recorder.errors)
-        self.report = inner.report
 
     @override
     async def write(self, data: bytes) -> None:
         self._recorder.typed(data)
         await self._inner.write(data)
-
-    @override
-    async def write_eof(self) -> None:
-        await self._inner.write_eof()
-
-    @override
-    async def wait(self) -> Exit:
-        return await self._inner.wait()
-
-    @override
-    async def signal(self, number: int) -> None:
-        await self._inner.signal(number)
-
-    @override
-    async def kill(self) -> None:
-        await self._inner.kill()
 
     @override
     async def resize(self, columns: int, rows: int) -> None:
@@ -186,15 +168,10 @@ class RecordedProcess(Process):
         self._recorder.close()
         await self._inner.aclose()
 
-    @override
-    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
-        self._inner.on_end(hook)
 
-
-class _RecordedStream(ByteStream):
+class _RecordedStream(WrappedStream):
     def __init__(self, inner: ByteStream, record: Callable[[bytes], None]) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._record = record
 
     @override
@@ -204,14 +181,6 @@ class _RecordedStream(ByteStream):
     @override
     def receive_nowait(self) -> bytes:
         return self._noted(self._inner.receive_nowait())
-
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    @override
-    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
-        self._inner.on_end(hook)
 
     def _noted(self, piece: bytes) -> bytes:
         if piece:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from typing_extensions import override
 
-from isobox._core.results import Connection
+from isobox._core.wrapped import WrappedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from isobox._core.results import Connection
 
 #: Descriptors that a connection needs on the host: its own, and one to the world.
 _EACH: Final = 2
@@ -145,7 +147,7 @@ class Share:
 SHARED: Final = Places()
 
 
-class Caught(Connection):
+class Caught(WrappedConnection):
     """A connection from inside, of which it is known whether it is in use.
 
     Attributes:
@@ -156,9 +158,8 @@ class Caught(Connection):
     """
 
     def __init__(self, inner: Connection, since: float) -> None:
-        super().__init__()
+        super().__init__(inner)
         self.since = since
-        self._inner = inner
         self._end = b""
         self._heard = 0
         self._scope: anyio.CancelScope | None = None
@@ -197,15 +198,3 @@ class Caught(Connection):
     async def send(self, data: bytes) -> None:
         self.used = True
         await self._inner.send(data)
-
-    @override
-    async def send_eof(self) -> None:
-        await self._inner.send_eof()
-
-    @override
-    async def abort(self) -> None:
-        await self._inner.abort()
-
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()

@@ -14,6 +14,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._channel.background import Background, collapsed
+from isobox._channel.join import join
 from isobox._core import hosts
 from isobox._core.network import Denial, Outlet
 from isobox._core.ops import Connect
@@ -28,7 +29,7 @@ from isobox._egress.pace import Pace
 from isobox._egress.parsing import ParseError
 from isobox._egress.place import Place
 from isobox._egress.refusal import explained
-from isobox._egress.wire import BROKEN, Peeked, Secured, Tally, join
+from isobox._egress.wire import BROKEN, Peeked, Secured, Tally
 from isobox.errors import (
     InvalidArgumentError,
     IsoboxError,

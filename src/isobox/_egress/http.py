@@ -10,6 +10,7 @@ import anyio
 import h11
 
 from isobox._channel.background import collapsed
+from isobox._channel.join import join
 from isobox._egress import answer as answers
 from isobox._egress import bounds
 from isobox._egress import headers as heads
@@ -19,7 +20,7 @@ from isobox._egress.place import BadRequestError
 from isobox._egress.refusal import phrase
 from isobox._egress.request import Request
 from isobox._egress.sources import SecretError
-from isobox._egress.wire import BROKEN, join
+from isobox._egress.wire import BROKEN
 from isobox.errors import IsoboxError, LimitError, PolicyDeniedError, UnreachableError
 
 if TYPE_CHECKING:

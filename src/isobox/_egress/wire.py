@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from typing_extensions import override
 
-from isobox._channel.background import collapsed
 from isobox._core.results import Connection
+from isobox._core.wrapped import WrappedConnection
 from isobox._egress.parsing import ParseError
 from isobox.errors import IsoboxError
 
@@ -33,12 +33,11 @@ BROKEN: Final = (
 LARGEST_LOOK: Final = 1 << 17
 
 
-class Peeked(Connection):
+class Peeked(WrappedConnection):
     """A connection of which what was received can be given back."""
 
     def __init__(self, inner: Connection) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._kept = b""
 
     def unread(self, data: bytes) -> None:
@@ -70,24 +69,8 @@ class Peeked(Connection):
         self._kept += more
         return bool(more)
 
-    @override
-    async def send(self, data: bytes) -> None:
-        await self._inner.send(data)
 
-    @override
-    async def send_eof(self) -> None:
-        await self._inner.send_eof()
-
-    @override
-    async def abort(self) -> None:
-        await self._inner.abort()
-
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class Tally(Connection):
+class Tally(WrappedConnection):
     """A connection to a host, whose bytes are counted, and bounded by `spend`.
 
     Args:
@@ -105,8 +88,7 @@ class Tally(Connection):
         facts: Mapping[str, object],
         release: Callable[[], None],
     ) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._spend = spend
         self._facts_so_far = dict(facts)
         self._release = release
@@ -126,10 +108,6 @@ class Tally(Connection):
         self.bytes_out += len(data)
         self._spend(0, len(data))
         await self._inner.send(data)
-
-    @override
-    async def send_eof(self) -> None:
-        await self._inner.send_eof()
 
     @override
     async def abort(self) -> None:
@@ -286,18 +264,3 @@ _GOODBYE: Final = 0.5
 #: Bytes of the largest record, and how many are read at once.
 _RECORD: Final = 1 << 14
 _RECORDS: Final = 16
-
-
-async def join(one: Connection, other: Connection) -> None:
-    """Carry bytes both ways until both sides have ended; raises what breaks."""
-    with collapsed():
-        async with anyio.create_task_group() as group:
-            group.start_soon(carry, one, other)
-            group.start_soon(carry, other, one)
-
-
-async def carry(source: Connection, target: Connection) -> None:
-    """Carry bytes one way, and then the end."""
-    while data := await source.receive():
-        await target.send(data)
-    await target.send_eof()

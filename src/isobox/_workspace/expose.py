@@ -13,6 +13,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._channel.background import Background, collapsed
+from isobox._channel.join import join
 from isobox._channel.sockets import SocketConnection
 from isobox._core.ops import Connect, Listen
 from isobox.errors import IsoboxError, StorageError, UnreachableError
@@ -107,9 +108,8 @@ class Exposed:
             with contextlib.suppress(*_BROKEN), collapsed():
                 outside = await self._reached(op)
                 assert isinstance(outside, SocketConnection)  # noqa: S101 - by _reach
-                async with outside, anyio.create_task_group() as group:
-                    group.start_soon(_pump, inside, outside)
-                    group.start_soon(_pump, outside, inside)
+                async with outside:
+                    await join(inside, outside)
 
     async def _reached(self, op: Connect) -> Ongoing:
         try:
@@ -133,9 +133,3 @@ async def _reach(op: Connect) -> SocketConnection:
         sock.close()
         raise
     return SocketConnection(sock)
-
-
-async def _pump(source: Connection, target: Connection) -> None:
-    while data := await source.receive():
-        await target.send(data)
-    await target.send_eof()

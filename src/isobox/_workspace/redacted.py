@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from typing_extensions import override
 
-from isobox._core.results import ByteStream, Captured, Exit, Process
+from isobox._core.wrapped import WrappedProcess, WrappedStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from isobox._core.results import ByteStream, Captured, Exit, Process
     from isobox._egress.redact import Redactor
 
 #: Seconds that an end which may begin a value waits for what follows it: longer
@@ -20,12 +19,11 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 0.1
 
 
-class RedactedStream(ByteStream):
+class RedactedStream(WrappedStream):
     """A stream with values masked, each byte by a `*`."""
 
     def __init__(self, inner: ByteStream, redactor: Redactor) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._redactor = redactor
         self._holds = False
 
@@ -53,35 +51,17 @@ class RedactedStream(ByteStream):
             self._redactor.flush()
         )
 
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
-    @override
-    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
-        self._inner.on_end(hook)
-
-
-class RedactedProcess(Process):
+class RedactedProcess(WrappedProcess):
     """A process whose outputs have values masked."""
 
     def __init__(self, inner: Process, redactor: Redactor) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(
+            inner,
+            stdout=RedactedStream(inner.stdout, redactor.fresh()),
+            stderr=RedactedStream(inner.stderr, redactor.fresh()),
+        )
         self._redactor = redactor
-        self.id = inner.id
-        self.pid = inner.pid
-        self.stdout = RedactedStream(inner.stdout, redactor.fresh())
-        self.stderr = RedactedStream(inner.stderr, redactor.fresh())
-        self.report = inner.report
-
-    @override
-    async def write(self, data: bytes) -> None:
-        await self._inner.write(data)
-
-    @override
-    async def write_eof(self) -> None:
-        await self._inner.write_eof()
 
     @override
     async def wait(self) -> Exit:
@@ -91,26 +71,6 @@ class RedactedProcess(Process):
             stdout=redacted(end.stdout, self._redactor),
             stderr=redacted(end.stderr, self._redactor),
         )
-
-    @override
-    async def signal(self, number: int) -> None:
-        await self._inner.signal(number)
-
-    @override
-    async def kill(self) -> None:
-        await self._inner.kill()
-
-    @override
-    async def resize(self, columns: int, rows: int) -> None:
-        await self._inner.resize(columns, rows)
-
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    @override
-    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
-        self._inner.on_end(hook)
 
 
 def redacted(captured: Captured | None, redactor: Redactor) -> Captured | None:

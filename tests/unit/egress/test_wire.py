@@ -9,9 +9,10 @@ import anyio
 import pytest
 from tests.unit.egress.talk import Script, pair
 
+from isobox._channel.join import carry, join
 from isobox._egress.authority import Authority
 from isobox._egress.parsing import ParseError
-from isobox._egress.wire import LARGEST_LOOK, Peeked, Secured, Tally, carry, join
+from isobox._egress.wire import LARGEST_LOOK, Peeked, Secured, Tally
 from isobox.errors import LimitError
 
 pytestmark = pytest.mark.anyio
