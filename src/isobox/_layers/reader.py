@@ -117,6 +117,14 @@ class Shared:
             self._users += 1
         return self._let_go
 
+    def ask(self, question: dict[str, object]) -> Facts:
+        """Return the facts of a script; no process outlives its last holder."""
+        let_go = self.hold()
+        try:
+            return self.reader.ask(question)
+        finally:
+            let_go()
+
     def _let_go(self) -> None:
         with self._lock:
             self._users -= 1
@@ -133,7 +141,7 @@ async def read(op: Op[object]) -> None:
     if isinstance(op, Spawn | Script):
         text = part.text_of(op)
         if part.known(text) is None:
-            found = await anyio.to_thread.run_sync(SHARED.reader.ask, text.plain())
+            found = await anyio.to_thread.run_sync(SHARED.ask, text.plain())
             part.remember(text, found)
 
 

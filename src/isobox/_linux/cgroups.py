@@ -220,7 +220,8 @@ class ControlGroups:
                 return _create_v2(self._v2_parents(), _PREFIX + workspace_id, limits)
             return _create_v1(self._v1_parents(), _PREFIX + workspace_id, limits)
         except OSError as error:
-            return NoControlGroup(f"{error.filename}: {error.strerror}")
+            where = str(error.filename).partition(f"/{_PREFIX}{workspace_id}")[0]
+            return NoControlGroup(f"{where}: {error.strerror}")
 
     def sweep(self) -> list[str]:
         """Remove empty groups whose host is gone and return their paths."""
