@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from isobox._linux import launch, overlay, trees
-from isobox._linux.launching import IdMap, Overlay, launch_command, launch_spec
+from isobox._linux.launching import (
+    STAGE,
+    IdMap,
+    Overlay,
+    launch_command,
+    launch_spec,
+)
 
 USER = 0x70000007
 ROOT = os.geteuid() == 0
@@ -38,6 +44,7 @@ class Laid:
         self.group = USER if ROOT else os.getegid()
         if ROOT:
             os.chown(self.state / "upper", USER, USER)
+            Path(STAGE).mkdir(mode=0o700, exist_ok=True)
         self.fds = [os.open(path, os.O_RDONLY) for path in (self.lower, self.state)]
         self.idmaps = [IdMap(self.fds[0], 0, 0)] if ROOT else []
 
