@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+pytest_plugins = ("tests.engines",)
+
 
 def pytest_configure() -> None:
     """Take signals as usual, also where a background job started the tests."""

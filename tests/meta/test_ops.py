@@ -26,6 +26,9 @@ VALUES = {
     "port": 80,
     "via": "direct",
     "stage": "plan",
+    "server": "git",
+    "tool": "git_log",
+    "call": AsyncMock(),
     "reach": AsyncMock(),
     "snapshot": SnapshotRef("s", 1, 0.0),
     "process": AsyncMock(spec=abc.Process),
@@ -60,8 +63,8 @@ def test_op_names_its_path(kind):
 @pytest.mark.parametrize("kind", abc.OPS, ids=lambda kind: kind.__name__)
 def test_op_is_frozen_and_a_method_of_the_sandbox(kind):
     assert kind.__dataclass_params__.frozen
-    # Two never reach the sandbox: what leaves it, and what only waits.
-    outside = (abc.Connect, abc.Checkpoint)
+    # What leaves the sandbox, what asks a server, and what only waits.
+    outside = (abc.Connect, abc.CallTool, abc.Checkpoint)
     assert kind in outside or callable(getattr(abc.Sandbox, kind.name))
 
 

@@ -7,7 +7,16 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.facts import facts
-from isobox._core.ops import Apply, Checkpoint, Connect, Patch, Remove, Script, Spawn
+from isobox._core.ops import (
+    Apply,
+    CallTool,
+    Checkpoint,
+    Connect,
+    Patch,
+    Remove,
+    Script,
+    Spawn,
+)
 from isobox._policy.part import text_of
 
 if TYPE_CHECKING:
@@ -56,6 +65,8 @@ def _about(op: Op[object], part: Part) -> Key:
             return ("run", _run(op))
         case Connect():
             return (op.name, op.host, str(op.port), op.method or "")
+        case CallTool():
+            return (op.name, op.server, op.kind, op.tool, _digest(dict(op.arguments)))
         case Patch():
             return (op.name, part.path or "", *_removed(op, part.path))
         case Remove():

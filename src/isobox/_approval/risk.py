@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._core.ops import (
     Apply,
+    CallTool,
     Checkpoint,
     Connect,
     Dial,
@@ -71,6 +72,9 @@ def _risks(op: Op[object], root: str) -> Iterator[str]:
             yield "leaves the sandbox"
         case Listen():
             yield "opens a way from the sandbox to the host"
+        case CallTool():
+            where = "outside" if op.remote else "inside"
+            yield f"asks an MCP server {where}, which may do whatever it can"
         case Dial():
             yield "reaches a program inside"
         case Apply():

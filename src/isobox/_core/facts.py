@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final, assert_never
 
 from isobox._core.ops import (
     AnyOp,
     Apply,
+    CallTool,
     Checkpoint,
     Connect,
     Dial,
@@ -119,6 +121,8 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
                 "method": op.method,
                 "target": op.target,
             }
+        case CallTool():
+            return _call(op)
         case Checkpoint():
             return {"stage": op.stage, "text": op.text or None}
         case Snapshot():
@@ -131,6 +135,16 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
             return {"paths": None if op.paths is None else list(op.paths)}
         case _:
             assert_never(op)
+
+
+def _call(op: CallTool) -> dict[str, Fact]:
+    return {
+        "server": op.server,
+        "kind": op.kind,
+        "tool": op.tool,
+        "arguments": json.dumps(dict(op.arguments), ensure_ascii=False, default=str),
+        "remote": op.remote,
+    }
 
 
 def _spawn(op: Spawn) -> dict[str, Fact]:

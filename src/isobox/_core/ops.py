@@ -440,6 +440,46 @@ class Connect(Op[Ongoing]):
         return await self.reach(self)
 
 
+#: What is asked of an MCP server.
+Asked = Literal["tool", "resource", "prompt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTool(Op[object]):
+    """Ask something of an MCP server.
+
+    What a server says of its own tools, such as that one only reads, is not
+    here: nothing is decided by it.
+
+    Attributes:
+        server: Its name in this workspace.
+        kind: Whether a tool is called, a resource read or a prompt fetched.
+        tool: The tool's or prompt's name, or the resource's URI.
+        arguments: What it is given.
+        remote: Whether the server runs outside the sandbox.
+        call: What asks the server, once that is allowed.
+    """
+
+    name: ClassVar[str] = "call_tool"
+
+    server: str
+    kind: Asked = "tool"
+    tool: str
+    arguments: Mapping[str, object] = field(default_factory=dict[str, object])
+    remote: bool = False
+    call: Callable[[CallTool], Awaitable[object]] = field(compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """What rules know it by, such as `mcp__git__git_log`."""
+        what = self.tool if self.kind == "tool" else f"{self.kind}:{self.tool}"
+        return f"mcp__{self.server}__{what}"
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> object:
+        return await self.call(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint(Op[None]):
     """Stop at a stage of the work until the policy, or a person, lets it go on.
@@ -540,6 +580,7 @@ AnyOp = (
     | Dial
     | Listen
     | Connect
+    | CallTool
     | Checkpoint
     | Snapshot
     | Restore
@@ -565,6 +606,7 @@ OPS: tuple[type[Op[object]], ...] = (
     Dial,
     Listen,
     Connect,
+    CallTool,
     Checkpoint,
     Snapshot,
     Restore,

@@ -14,6 +14,7 @@ import anyio
 
 from isobox._core.ops import (
     Apply,
+    CallTool,
     Checkpoint,
     Diff,
     Edit,
@@ -109,10 +110,19 @@ async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
             if changes is None:
                 return ["[the changes could not be shown]"]
             return _applied(chosen(op, changes))
-        case Checkpoint():
-            return [op.text]
+        case CallTool() | Checkpoint():
+            return _told(op)
         case _:
             return ()
+
+
+def _told(op: CallTool | Checkpoint) -> list[str]:
+    if isinstance(op, Checkpoint):
+        return [op.text]
+    arguments = json.dumps(
+        dict(op.arguments), indent=2, ensure_ascii=False, sort_keys=True, default=str
+    )
+    return [f"{op.server}: {op.kind} {op.tool}", *arguments.splitlines()]
 
 
 def _around(op: Spawn, redact: Callable[[str], str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from isobox._core.facts import path_of
 from isobox._core.ops import (
     Apply,
+    CallTool,
     Connect,
     Discard,
     Edit,
@@ -138,6 +139,8 @@ def _tree(op: Op[object]) -> Iterator[Part]:
                 yield Part(op.name, path=path, below=True)
         case Apply() | Discard() | Restore():
             yield Part(op.name, below=True)
+        case CallTool():
+            yield Part(op.name, label=op.label)
         case Pull() | Search():
             yield Part(op.name, path=op.path, below=True)
         case Remove():
