@@ -13,7 +13,7 @@ import rivals
 
 from isobox._backends.bubblewrap import binary, view
 from isobox._guest import bundle
-from isobox._linux import seccomp
+from isobox._linux import seccomp, system
 from isobox.abc import Limits
 
 
@@ -27,12 +27,12 @@ class OneBwrap:
     def __init__(self, workdir: str) -> None:
         self._view = view.View()
         view.isolate(self._view)
-        view.system(self._view)
+        view.programs(self._view, {})
         self.python = view.interpreter(self._view)
         view.scratch(self._view, Limits())
         program = self._view.data(bundle.program(self.python))
-        self._view.add("--ro-bind-data", program, view.PROGRAM)
-        self._view.add("--bind", workdir, view.ROOT)
+        self._view.add("--ro-bind-data", program, system.PROGRAM)
+        self._view.add("--bind", workdir, system.ROOT)
         view.seal(self._view)
         self._view.add("--chdir", "/", "--seccomp", self._view.data(seccomp.build()))
         arguments = b"".join(os.fsencode(part) + b"\0" for part in self._view.arguments)

@@ -10,6 +10,8 @@ IsoboxError
 │   └── ProtocolError                                the guest broke the protocol
 ├── PolicyDeniedError           (PermissionError)    the policy said no
 ├── UnreachableError            (ConnectionError)    a host outside cannot be reached
+├── McpError                    (RuntimeError)       an MCP server failed or refused
+│   └── McpTimedOutError        (TimeoutError)       it did not answer in time
 ├── LimitError                  (RuntimeError)       a limit of the workspace
 │   └── BudgetError                                  a budget is spent
 ├── TimedOutError               (TimeoutError)       a command ran out of time
@@ -51,6 +53,8 @@ __all__ = [
     "InvalidArgumentError",
     "IsoboxError",
     "LimitError",
+    "McpError",
+    "McpTimedOutError",
     "NotRegularFileError",
     "PathAccessError",
     "PathError",
@@ -172,6 +176,14 @@ class PolicyDeniedError(IsoboxError, PermissionError):
 
 class UnreachableError(IsoboxError, ConnectionError):
     """A host outside could not be reached, or did not prove who it is."""
+
+
+class McpError(IsoboxError, RuntimeError):
+    """An MCP server did not start, ended, broke the protocol, or refused."""
+
+
+class McpTimedOutError(McpError, TimeoutError):
+    """An MCP server did not start, or did not answer, in time."""
 
 
 class LimitError(IsoboxError, RuntimeError):

@@ -14,7 +14,9 @@ import pytest
 
 import isobox
 from isobox import BubblewrapWorkspace, Limits, sync
-from isobox._backends.bubblewrap import binary, processes, protect, view
+from isobox._backends.bubblewrap import binary, processes
+from isobox._backends.bubblewrap.plan import Plan
+from isobox._linux import system
 from isobox.errors import BackendUnavailableError, InvalidArgumentError
 
 pytestmark = [
@@ -99,10 +101,10 @@ async def test_what_one_command_exports_no_other_gets(workspace):
 
 async def test_a_mount_that_does_not_hold_is_no_start(tmp_path, monkeypatch):
     def forget(plan) -> None:
-        plan.sealed.append(f"{view.ROOT}/.git")
+        plan.sealed.append(f"{system.ROOT}/.git")
 
     (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(protect, "show", forget)
+    monkeypatch.setattr(Plan, "_protect", forget)
     with pytest.raises(BackendUnavailableError, match="writable inside"):
         await BubblewrapWorkspace(tmp_path).initialize()
 

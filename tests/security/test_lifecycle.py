@@ -19,7 +19,8 @@ import anyio
 import pytest
 
 from isobox import BubblewrapWorkspace
-from isobox._backends.bubblewrap import processes, sweep
+from isobox._backends.bubblewrap import processes
+from isobox._workdir import sweep
 from isobox.errors import BackendUnavailableError, SandboxLostError, StorageError
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +86,7 @@ def host(scratch):
 
     def start(name: str, count: int, end: str = FOREVER) -> Any:
         redirect = (
-            "from isobox._backends.bubblewrap import sweep\n"
+            "from isobox._workdir import sweep\n"
             f"sweep._base = lambda: {str(scratch / 'state')!r}\n"
         )
         process = subprocess.Popen(

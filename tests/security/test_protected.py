@@ -14,8 +14,9 @@ import anyio
 import pytest
 
 from isobox import BubblewrapWorkspace
-from isobox._backends.bubblewrap import ladder, protect, stand_ins
+from isobox._backends.bubblewrap import ladder
 from isobox._core.protected import ABSENT
+from isobox._workdir import protect, stand_ins
 from isobox.errors import InvalidArgumentError, SandboxLostError
 
 pytestmark = [

@@ -19,7 +19,8 @@ import pytest
 from typing_extensions import override
 
 from isobox import BubblewrapWorkspace, Limits
-from isobox._backends.bubblewrap import control, processes, space
+from isobox._backends.bubblewrap import control, processes
+from isobox._linux import space
 from isobox._linux.cgroups import ControlGroups, GroupLimits, NoControlGroup
 from isobox.errors import LimitError
 

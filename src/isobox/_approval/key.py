@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.facts import facts
+from isobox._core.links import elsewhere
 from isobox._core.ops import (
     Apply,
     CallTool,
@@ -36,7 +37,8 @@ def keys_of(op: Op[object], asked: Iterable[tuple[Part, str]]) -> list[Key]:
     """Return what an answer is remembered under, a key for each part.
 
     There are none, so that it is for once, where a command is given input: it
-    comes later, and nobody has seen it.
+    comes later, and nobody has seen it. Nor are there where nobody knows in which
+    directory a shell stands.
 
     Args:
         op: The operation.
@@ -44,6 +46,8 @@ def keys_of(op: Op[object], asked: Iterable[tuple[Part, str]]) -> list[Key]:
     """
     # The shell of a session is one: its scripts are operations of their own.
     if isinstance(op, Spawn) and (op.stdin or op.tty) and not op.report:
+        return []
+    if isinstance(op, Script) and op.cwd is None:
         return []
     return [key_of(op, part, rule) for part, rule in asked]
 
@@ -56,7 +60,8 @@ def key_of(op: Op[object], part: Part, rule: str) -> Key:
         part: The part that a rule asks about.
         rule: The rule.
     """
-    return (rule, *_about(op, part))
+    # A link that is turned elsewhere makes another question of it.
+    return (rule, *_about(op, part), *(place.real for place in elsewhere(op)))
 
 
 def _about(op: Op[object], part: Part) -> Key:
@@ -95,7 +100,7 @@ def _run(op: Spawn | Script) -> str:
 
 def _where(op: Spawn | Script) -> dict[str, object]:
     if isinstance(op, Script):
-        return {"session": op.session_id}
+        return {"session": op.session_id, "cwd": op.cwd}
     # Values of variables may be secrets, and keys are written to a file.
     env = _digest(sorted(op.env.items())) if op.env else None
     return {"cwd": op.cwd, "env": env, "spool": op.spool, "user": op.user}

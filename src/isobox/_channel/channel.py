@@ -214,6 +214,11 @@ class Channel(asyncio.Protocol):
         # A fresh one: each raise of one object would grow its traceback.
         return type(failure)(failure.message, backend=failure.backend or self.backend)
 
+    @property
+    def silence(self) -> float:
+        """Seconds without a word of the guest while answers are due."""
+        return self.loop.time() - self._heard if self._streams else 0.0
+
     async def aclose(self) -> None:
         """Hang up; the guest then ends with all that is below it."""
         self.fail(SandboxLostError("the workspace was closed"))

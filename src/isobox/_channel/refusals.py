@@ -70,6 +70,12 @@ def _other(refusal: GuestRefusal, op: str, path: str) -> errors.IsoboxError:
             "pass it on standard input, in a file, or as a script",
             **where,
         )
+    if refusal.code == "moved":
+        return errors.ConflictError(
+            f"{path!r} has just been led elsewhere, by a link that changed; nothing "
+            "was done. Try again",
+            **where,
+        )
     if refusal.code == "refused":
         return errors.PathMissingError("nothing listens on that port", op=op)
     if refusal.code == "invalid":

@@ -20,7 +20,7 @@ from isobox._channel.process import GuestProcess, as_it_is
 from isobox._channel.sparse import SparseWriter
 from isobox._channel.trap import Trap
 from isobox._core.file_types import globs_of
-from isobox._core.ops import Pull, Push
+from isobox._core.ops import Place, Pull, Push
 from isobox._core.results import (
     PATH_ERRORS,
     Edited,
@@ -39,7 +39,7 @@ from isobox.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 
     from isobox._channel.channel import Channel
     from isobox._channel.stream import Fields, Stream
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
         Process,
     )
 
+#: Paths that are looked up at once; the answer fits a frame, whatever it says.
+_ASKED = 32
 #: The longest script that is sent in one frame.
 _LONGEST_SCRIPT = 8 << 20
 _LIMITS = frozenset(
@@ -97,13 +99,35 @@ class ChannelSandbox(Sandbox):
         self._trap: Trap | None = None
         self._closed = False
 
+    def _begin(self, name: str, op: ops.Op[object], **fields: object) -> Stream:
+        """Begin an operation in the guest; it goes where `op.places` says, or fails."""
+        if op.places:
+            fields["places"] = [
+                [_bytes(place.path), place.follow, _bytes(place.real)]
+                for place in op.places
+            ]
+        return self.channel.open(name, **fields)
+
+    @override
+    async def places(self, asked: Sequence[tuple[str, bool]], /) -> tuple[Place, ...]:
+        found: list[Place] = []
+        for at in range(0, len(asked), _ASKED):
+            some = asked[at : at + _ASKED]
+            paths = [[_bytes(path), follow] for path, follow in some]
+            stream = self.channel.open("places", paths=paths)
+            async with settled(stream, op="places", path=some[0][0]):
+                real = unpack.paths((await stream.answer()).get("real"), len(some))
+            found += [Place(*each, to) for each, to in zip(some, real, strict=True)]
+        return tuple(found)
+
     # Commands.
 
     @override
     async def spawn(self, op: ops.Spawn, /) -> Process:
         self._supported(op)
-        stream = self.channel.open(
+        stream = self._begin(
             "spawn",
+            op,
             argv=[_bytes(part) for part in op.argv],
             script=None if op.script is None else _bytes(op.script),
             cwd=_bytes(op.cwd),
@@ -155,15 +179,16 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def read(self, op: ops.Read, /) -> ByteStream:
-        stream = self.channel.open(
-            "read", path=_bytes(op.path), offset=op.offset, length=op.length
+        stream = self._begin(
+            "read", op, path=_bytes(op.path), offset=op.offset, length=op.length
         )
         return await opened(stream, op="read", path=op.path, most=op.length)
 
     @override
     async def read_lines(self, op: ops.ReadLines, /) -> Page:
-        stream = self.channel.open(
+        stream = self._begin(
             "read_lines",
+            op,
             path=_bytes(op.path),
             start=op.start,
             count=op.count,
@@ -178,14 +203,16 @@ class ChannelSandbox(Sandbox):
     @override
     async def write(self, op: ops.Write, /) -> Entry:
         small = isinstance(op.body, bytes) and len(op.body) <= agent.PIECE
-        stream = self.channel.open(
+        stream = self._begin(
             "write",
+            op,
             path=_bytes(op.path),
             body=op.body if small else None,
             mode=op.mode,
             mtime_ns=op.mtime_ns,
             if_match=op.if_match,
             parents=op.parents,
+            append=op.append,
         )
         async with settled(stream, op="write", path=op.path):
             if not small:
@@ -195,8 +222,9 @@ class ChannelSandbox(Sandbox):
     @override
     async def edit(self, op: ops.Edit, /) -> Edited:
         pieces = [[piece.old, piece.new, piece.every] for piece in op.replacements]
-        stream = self.channel.open(
+        stream = self._begin(
             "edit",
+            op,
             path=_bytes(op.path),
             pieces=pieces,
             text=op.text,
@@ -214,7 +242,7 @@ class ChannelSandbox(Sandbox):
     @override
     async def patch(self, op: ops.Patch, /) -> Patched:
         changes = [_change(change) for change in op.changes]
-        stream = self.channel.open("patch", changes=changes)
+        stream = self._begin("patch", op, changes=changes)
         stream.inbox(agent.BODY)
         path = op.changes[0].path if op.changes else self.root
         async with settled(stream, op="patch", path=path):
@@ -222,8 +250,9 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def scan(self, op: ops.Scan, /) -> Listing:
-        stream = self.channel.open(
+        stream = self._begin(
             "scan",
+            op,
             path=_bytes(op.path),
             depth=op.depth,
             limit=op.limit,
@@ -257,8 +286,9 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def search(self, op: ops.Search, /) -> Matches:
-        stream = self.channel.open(
+        stream = self._begin(
             "search",
+            op,
             path=_bytes(op.path),
             pattern=op.pattern,
             literal=op.literal,
@@ -308,16 +338,14 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def remove(self, op: ops.Remove, /) -> None:
-        stream = self.channel.open(
-            "remove", path=_bytes(op.path), recursive=op.recursive
-        )
+        stream = self._begin("remove", op, path=_bytes(op.path), recursive=op.recursive)
         stream.inbox(agent.BODY)
         async with settled(stream, op="remove", path=op.path):
             await stream.answer()
 
     @override
     async def pull(self, op: ops.Pull, /) -> ByteStream:
-        stream = self.channel.open("pull", path=_bytes(op.path))
+        stream = self._begin("pull", op, path=_bytes(op.path))
         return await opened(stream, op="pull", path=op.path)
 
     @override
@@ -325,7 +353,9 @@ class ChannelSandbox(Sandbox):
         return await self._push(op, clear=False)
 
     async def _push(self, op: ops.Push, *, clear: bool) -> int:
-        stream = self.channel.open("push", path=_bytes(op.path), clear=clear)
+        stream = self._begin(
+            "push", op, path=_bytes(op.path), clear=clear, whole=op.whole
+        )
         stream.inbox(agent.BODY)
         async with settled(stream, op="push", path=op.path):
             await _send(stream, op.body)

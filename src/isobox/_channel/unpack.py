@@ -201,3 +201,21 @@ class _Reader:
     def text(self) -> str:
         size = int.from_bytes(self.take(4), "big")
         return self.take(size).decode("utf-8", "replace")
+
+
+def paths(found: object, count: int) -> list[str]:
+    """Return so many paths.
+
+    Raises:
+        ProtocolError: They are more or fewer, or none.
+    """
+    if not isinstance(found, list) or len(cast("list[object]", found)) != count:
+        raise ProtocolError("the guest sent more or fewer paths than were asked")
+    texts = [
+        path.decode("utf-8", PATH_ERRORS)
+        for path in cast("list[object]", found)
+        if isinstance(path, bytes)
+    ]
+    if len(texts) != count:
+        raise ProtocolError("the guest sent what is no path")
+    return texts

@@ -57,11 +57,19 @@ def facts(
         redact: Masks what nobody is to see, in whole texts: a part of a secret
             that was cut off before would not be recognised.
     """
+    found = {"tool": op.caller, **_facts(_known(op)), "links": _links(op)}
     return {
         key: _bounded(value, redact)
-        for key, value in _facts(_known(op)).items()
+        for key, value in found.items()
         if value is not None
     }
+
+
+def _links(op: Op[object]) -> Fact:
+    if not op.places:
+        return None
+    led = {place.path: place.real for place in op.places if place.real != place.path}
+    return [f"{path} -> {real}" for path, real in led.items()] or None
 
 
 def path_of(op: Op[object]) -> str | None:
@@ -83,7 +91,7 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
         case Spawn():
             return _spawn(op)
         case Script():
-            return {"session": op.session_id, "script": op.script}
+            return {"session": op.session_id, "cwd": op.cwd, "script": op.script}
         case Read():
             return {"path": op.path, "offset": op.offset, "length": op.length}
         case Write():
@@ -92,6 +100,7 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
                 "size": _size(op.body),
                 "mode": op.mode,
                 "if_match": op.if_match,
+                "append": op.append or None,
             }
         case ReadLines():
             return {"path": op.path, "start": op.start, "count": op.count}
@@ -108,7 +117,7 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
         case Pull():
             return {"path": op.path}
         case Push():
-            return {"path": op.path, "size": _size(op.body)}
+            return {"path": op.path, "size": _size(op.body), "whole": op.whole}
         case Dial():
             return {"host": op.host, "port": op.port}
         case Listen():

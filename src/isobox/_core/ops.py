@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from isobox._core.results import (
     ByteStream,
+    Change,
     Changes,
     Connection,
     Edited,
@@ -39,11 +40,36 @@ Body = bytes | AsyncIterable[bytes]
 SearchMode = Literal["content", "files", "count"]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path of an operation leads, once links are followed.
+
+    Attributes:
+        path: The path, as the operation has it.
+        follow: Whether its last name is followed too, if that is a link.
+        real: The path without links, as the sandbox told it.
+    """
+
+    path: str
+    follow: bool
+    real: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op(ABC, Generic[R_co]):
-    """One thing that can happen in a sandbox."""
+    """One thing that can happen in a sandbox.
+
+    Attributes:
+        caller: The model's tool that performs it; None for the program around.
+        places: Where its paths lead, as the policy has decided on; the sandbox
+            refuses an operation whose paths lead elsewhere by then. Empty where
+            no rule is about paths.
+    """
 
     name: ClassVar[str]
+
+    caller: str | None = field(default=None, repr=False)
+    places: tuple[Place, ...] = field(default=(), repr=False)
 
     @abstractmethod
     async def on(self, sandbox: Sandbox, /) -> R_co:
@@ -78,6 +104,8 @@ class Spawn(Op[Process]):
             `nofile`, `nproc`, `stack` (bytes, seconds or counts as setrlimit).
         report: Open descriptor 3 of the command as a third output.
         label: What asks for it, for the record: a tool's or server's name.
+        meter: Bytes of captured output after which `Process.on_print` is told of
+            them; None tells nothing before the end.
     """
 
     name: ClassVar[str] = "spawn"
@@ -96,6 +124,7 @@ class Spawn(Op[Process]):
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     report: bool = False
     label: str | None = None
+    meter: int | None = None
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Process:
@@ -110,6 +139,7 @@ class Script(Op[Turn]):
         process: The shell, which reads scripts that NULs end.
         session_id: Its name within the workspace.
         script: Text for it, without a NUL.
+        cwd: The directory that the shell stands in, where that was asked.
     """
 
     name: ClassVar[str] = "script"
@@ -117,6 +147,7 @@ class Script(Op[Turn]):
     process: Process = field(repr=False)
     session_id: str
     script: str
+    cwd: str | None = None
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Turn:
@@ -173,6 +204,10 @@ class Write(Op[Entry]):
         if_match: SHA-256 in hex of the content to replace; "" means that the
             file must not exist. None writes whatever is there.
         parents: Make missing directories above it.
+        append: Add `body`, which is whole lines and at most 16 MiB, to the end
+            instead, under a lock that every such writer takes. A last line
+            without its end, which a writer left that was killed, is cut off
+            first. A link is refused, and `mode` is for a new file.
     """
 
     name: ClassVar[str] = "write"
@@ -183,6 +218,7 @@ class Write(Op[Entry]):
     mtime_ns: int | None = None
     if_match: str | None = None
     parents: bool = True
+    append: bool = False
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Entry:
@@ -364,12 +400,19 @@ class Push(Op[int]):
 
     Members that leave the directory or go through a link are refused, and so
     are devices; set-id bits are dropped. A link may lead anywhere.
+
+    Attributes:
+        path: Absolute directory inside the sandbox.
+        body: The tar stream.
+        whole: Make the directory whole or not at all: unpack beside it, then
+            rename. `new` refuses one that exists; `replace` takes its place.
     """
 
     name: ClassVar[str] = "push"
 
     path: str
     body: Body = field(repr=False)
+    whole: Literal["new", "replace"] | None = None
 
     @override
     async def on(self, sandbox: Sandbox, /) -> int:
@@ -541,12 +584,15 @@ class Apply(Op[Changes]):
     Attributes:
         paths: Only these, and what is below them; None brings everything.
         skip_refused: Leave out what may not come instead of refusing all.
+        shown: What a person has seen and allowed; nothing else is applied. None
+            where nobody was shown anything.
     """
 
     name: ClassVar[str] = "apply"
 
     paths: tuple[str, ...] | None = None
     skip_refused: bool = False
+    shown: tuple[Change, ...] | None = field(default=None, repr=False)
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Changes:

@@ -4,23 +4,58 @@ from __future__ import annotations
 
 import json
 import posixpath
+from typing import Final
+from urllib.parse import quote, unquote
 
 from isobox.errors import InvalidArgumentError, PathOutsideError
+
+#: What a reference to something below a workspace's root begins with.
+SCHEME: Final = "workspace://"
+
+
+def reference(relative: str) -> str:
+    """Return the reference to a path that is relative to a workspace's root."""
+    return f"{SCHEME}/{quote(relative, errors='surrogateescape')}"
+
+
+def referred(path: str) -> str:
+    """Return the path that a reference names, relative to the workspace's root.
+
+    What is no reference comes back as it is. There is one workspace, so that two
+    slashes say the same as three.
+
+    Raises:
+        InvalidArgumentError: It names no text.
+    """
+    if not path.startswith(SCHEME):
+        return path
+    try:
+        named = unquote(path[len(SCHEME) :].lstrip("/"), errors="strict")
+    except UnicodeDecodeError:
+        named = "/"
+    if named.startswith("/"):
+        raise InvalidArgumentError(
+            f"{shown(path)} is no reference such as {SCHEME}/data/name"
+        )
+    return named or "."
 
 
 def resolve(path: str, *, root: str, confined: bool) -> str:
     """Return `path` as an absolute path inside the sandbox.
 
-    A relative path is below `root` and may not climb above it. An absolute one
-    names a place inside the sandbox; with `confined` it must be below `root`.
+    A relative path is below `root` and may not climb above it, nor may a reference
+    such as `workspace:///data/x`. An absolute one names a place inside the sandbox;
+    with `confined` it must be below `root`.
     This is arithmetic on text: what the path leads to is the sandbox's affair.
 
     Raises:
-        InvalidArgumentError: The path is empty or holds a NUL.
+        InvalidArgumentError: The path is empty, holds a NUL, or is a reference
+            that names nothing below the root.
         PathOutsideError: It leaves the workspace.
     """
     if not path:
         raise InvalidArgumentError("the path is empty; name a file or directory")
+    path = referred(path)
     if "\0" in path:
         raise InvalidArgumentError(f"the path holds a NUL byte: {path!r}")
     absolute = _normalised(posixpath.join(root, path))

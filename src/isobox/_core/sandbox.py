@@ -6,10 +6,14 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from isobox._core.links import real_path
+from isobox._core.ops import Place
 from isobox._core.results import Turn, Usage
 from isobox.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from isobox._core import ops
     from isobox._core.capabilities import Capability
     from isobox._core.isolation import Isolation
@@ -262,6 +266,26 @@ class Sandbox(ABC):
             UnsupportedError: Commands work on the directory itself.
         """
         raise _no_copy(op)
+
+    async def places(self, asked: Sequence[tuple[str, bool]], /) -> tuple[Place, ...]:
+        """Say where paths lead, once links are followed; it is no operation.
+
+        A sandbox that can see to it refuses an operation with `places`, with
+        ConflictError, where one leads elsewhere by then.
+
+        Args:
+            asked: Absolute paths, and whether the last name of each is followed.
+                What is missing leads to itself.
+
+        Raises:
+            PathError: Links lead in a circle.
+        """
+        return tuple(
+            [
+                Place(path, follow, await real_path(self, path, follow=follow))
+                for path, follow in asked
+            ]
+        )
 
     async def usage(self) -> Usage:
         """Say what it uses of the host."""

@@ -1120,34 +1120,65 @@ _OUT = select.POLLOUT | select.POLLERR
 
 
 class Wire:
-    """The guest's end of the channel."""
+    """The guest's end of one channel; `lost` is called when it has ended."""
 
-    def __init__(self, sock: Any, loop: Loop, handle: Callable[..., None]) -> None:
-        self._sock = sock
+    def __init__(
+        self,
+        ends: Tuple[int, int],
+        loop: Loop,
+        handle: Callable[..., None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._reader, self._writer = ends
         self._loop = loop
         self._handle = handle
+        self._lost = lost
         self._input = bytearray(_ROOM)
         self._held = 0
         self._output: List[bytes] = []
+        self._open = True
         self.backlog = 0
         self.on_relief: List[Callable[[], None]] = []
-        sock.setblocking(False)
+        for end in ends:
+            os.set_blocking(end, False)
         self._watch()
 
     def _watch(self) -> None:
-        mask = _IN | (_OUT if self._output else 0)
-        self._loop.watch(self._sock.fileno(), mask, self._events)
+        output = _OUT if self._output else 0
+        if self._reader == self._writer:
+            self._loop.watch(self._reader, _IN | output, self._events)
+        else:
+            self._loop.watch(self._reader, _IN, self._arrived)
+            self._loop.watch(self._writer, output, self._writable)
 
     def _events(self, events: int) -> None:
         if events & _OUT:
             self.flush()
         if events & _IN:
-            self._read()
+            self._arrived(events)
+
+    def _writable(self, _events: int) -> None:
+        self.flush()
+
+    def _arrived(self, _events: int) -> None:
+        try:
+            if self._open:
+                self._read()
+        except EOFError:
+            self._lost()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._open:
+            self._open = False
+            for end in {self._reader, self._writer}:
+                self._loop.forget(end)
+                os.close(end)
 
     def _read(self) -> None:
         try:
             with memoryview(self._input) as view:
-                got = self._sock.recv_into(view[self._held :])
+                got = os.readv(self._reader, [view[self._held :]])
         except BlockingIOError:
             return
         except OSError:
@@ -1189,18 +1220,19 @@ class Wire:
         self.backlog += len(frame)
 
     def flush(self) -> None:
-        """Send what the socket takes of what is queued."""
-        if not self._output:
+        """Send what is queued, as far as it is taken."""
+        if not self._output or not self._open:
             return
         try:
             while self._output:
-                sent = self._sock.sendmsg(self._output[:64])
+                sent = os.writev(self._writer, self._output[:64])
                 self.backlog -= sent
                 self._drop(sent)
         except BlockingIOError:
             pass
         except OSError:
-            raise EOFError from None
+            self._lost()
+            return
         self._watch()
         if self.on_relief and not self.full:
             waiting, self.on_relief = self.on_relief, []
@@ -1230,11 +1262,12 @@ class Wire:
 class Job:
     """One operation: receives what the host sends on its stream, and answers."""
 
-    def __init__(self, guest: Guest, stream: int) -> None:
-        self.guest = guest
+    def __init__(self, peer: Peer, stream: int) -> None:
+        self.peer = peer
+        self.guest = peer.guest
         self.stream = stream
         self.credit: Dict[int, int] = {}
-        guest.streams[stream] = self
+        peer.streams[stream] = self
 
     # What the host may send.
 
@@ -1280,8 +1313,8 @@ class Job:
 
     def answer(self, kind: int, *parts: bytes) -> None:
         """Send a frame, unless the stream has been closed."""
-        if self.guest.streams.get(self.stream) is self:
-            self.guest.wire.send(kind, self.stream, *parts)
+        if self.peer.streams.get(self.stream) is self:
+            self.peer.wire.send(kind, self.stream, *parts)
 
     def drained(self) -> None:
         """A descriptor that it reads has come to its end."""
@@ -1304,10 +1337,10 @@ class Job:
         self._close(ERROR, encode(_refusal(error)))
 
     def _close(self, kind: int, payload: bytes) -> None:
-        if self.guest.streams.get(self.stream) is not self:
+        if self.peer.streams.get(self.stream) is not self:
             return
-        self.guest.wire.send(kind, self.stream, payload)
-        del self.guest.streams[self.stream]
+        self.peer.wire.send(kind, self.stream, payload)
+        del self.peer.streams[self.stream]
         self.guest.loop.jobs.pop(self, None)
         self.released()
 
@@ -1321,13 +1354,13 @@ class Stepped(Job):
     What it yields is sent as BODY; None only yields to others.
     """
 
-    def __init__(self, guest: Guest, stream: int, work: Any) -> None:
-        Job.__init__(self, guest, stream)
+    def __init__(self, peer: Peer, stream: int, work: Any) -> None:
+        Job.__init__(self, peer, stream)
         self._work = work
-        guest.loop.jobs[self] = None
+        peer.guest.loop.jobs[self] = None
 
     def ready(self) -> bool:
-        return self.window(BODY) >= PIECE and not self.guest.wire.full
+        return self.window(BODY) >= PIECE and not self.peer.wire.full
 
     def step(self) -> None:
         for _ in range(4):
@@ -1363,7 +1396,7 @@ class Source:
         """Read on, if the host has room."""
         if not self.open:
             return
-        wire = self.job.guest.wire
+        wire = self.job.peer.wire
         mask = _IN
         if self.job.window(self.channel) <= 0:
             mask = 0
@@ -1668,8 +1701,8 @@ class Post:
 class Command(Job):
     """One command, from its start to its end."""
 
-    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
-        Job.__init__(self, guest, stream)
+    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, peer, stream)
         self._fields = fields
         self._began = time.monotonic()
         self._heard = self._began
@@ -1690,16 +1723,16 @@ class Command(Job):
         self._terminal: Optional[int] = None
         self._spool = self._open_spool(fields.get("spool"))
         self._ended = self._began
-        self._post = guest.warden()
+        self._post = peer.guest.warden()
         self._post.command = self
-        guest.commands[stream] = self
-        guest.command_starts()
+        peer.guest.commands[stream] = self
+        peer.guest.command_starts()
         try:
             self._launch()
         except OSError:
             self._post.command = None
-            guest.retire(self._post)
-            del guest.commands[stream]
+            peer.guest.retire(self._post)
+            del peer.guest.commands[stream]
             self.released()
             raise
         self._set_timers()
@@ -1734,7 +1767,7 @@ class Command(Job):
             self._post.ask(
                 {
                     "argv": argv,
-                    "env": self.guest.environment(fields.get("env") or {}),
+                    "env": self.peer.environment(fields.get("env") or {}),
                     "cwd": fields["cwd"],
                     "tty": self._terminal is not None,
                     "limits": fields.get("limits") or {},
@@ -1957,7 +1990,7 @@ class Command(Job):
             view = memoryview(part)
             for at in range(0, len(part), PIECE):
                 piece = bytes(view[at : at + PIECE])
-                self.guest.wire.send(DATA, self.stream, bytes((channel,)), piece)
+                self.peer.wire.send(DATA, self.stream, bytes((channel,)), piece)
 
     def _ending(self) -> Dict[str, Any]:
         fields: Dict[str, Any] = {"duration": self._ended - self._began}
@@ -2535,7 +2568,7 @@ class Draft:
         self.target = os.path.realpath(path)
         self.folder = os.path.dirname(self.target)
         if parents:
-            self._make_folder()
+            _make_parents(self.target)
         self.old = _stat_or_none(self.target)
         if self.old is not None:
             _require_regular(self.old.st_mode)
@@ -2545,12 +2578,6 @@ class Draft:
         self._mtime_ns = mtime_ns
         self._name: Optional[bytes] = None
         self.fd = self._create()
-
-    def _make_folder(self) -> None:
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-        except FileExistsError:
-            raise OSError(errno.ENOTDIR, "a parent is no directory") from None
 
     def _create(self) -> int:
         flags = os.O_WRONLY | os.O_CLOEXEC
@@ -2631,8 +2658,8 @@ def _stat_or_none(path: bytes) -> Optional[os.stat_result]:
 class Writing(Job):
     """Receives a file's next content and puts it in place."""
 
-    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
-        Job.__init__(self, guest, stream)
+    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, peer, stream)
         self._draft: Optional[Draft] = Draft(
             fields["path"],
             parents=fields["parents"],
@@ -2640,6 +2667,7 @@ class Writing(Job):
             mtime_ns=fields.get("mtime_ns"),
         )
         self._path: bytes = fields["path"]
+        self._places = fields.get("places") or ()
         self._if_match: Optional[str] = fields.get("if_match")
         self._digest = _sha256()
         self._comparison: Any = None
@@ -2695,8 +2723,9 @@ class Writing(Job):
         draft = self._draft
         assert draft is not None
         try:
+            _check_places(self._places)
             found = draft.publish()
-        except OSError as error:
+        except (OSError, Refused) as error:
             self.fail(error)
             return
         self._draft = None
@@ -2710,6 +2739,168 @@ class Writing(Job):
         if self._draft is not None:
             self._draft.discard()
             self._draft = None
+
+
+class Appending(Job):
+    """Receives whole lines, and adds them to the end of a file."""
+
+    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, peer, stream)
+        self._path: bytes = fields["path"]
+        self._parents: bool = fields["parents"]
+        self._mode: Optional[int] = fields.get("mode")
+        self._data = bytearray(fields.get("body") or b"")
+        self._until = 0.0
+        self._fd = -1
+        self._work: Any = None
+        if fields.get("body") is not None:
+            self.on_end(BODY)
+
+    def on_data(self, channel: int, data: memoryview) -> None:
+        self._data += data
+        if len(self._data) > LARGEST_APPEND:
+            self.fail(Refused("invalid", "more than 16 MiB to append at once"))
+        else:
+            self.grant(BODY, len(data))
+
+    def on_end(self, channel: int) -> None:
+        self._until = time.monotonic() + _PATIENCE_FOR_LOCK
+        self._attempt()
+
+    def _attempt(self) -> None:
+        """Open the file with its lock, now or soon."""
+        if self.peer.streams.get(self.stream) is not self:
+            return
+        try:
+            self._fd = _open_locked(self._path, self._parents, self._mode)
+        except BlockingIOError:
+            self._wait()
+        except (OSError, Refused) as error:
+            self.fail(error)
+        else:
+            self._work = append_lines(self._fd, self._data)
+            self.guest.loop.jobs[self] = None
+
+    def _wait(self) -> None:
+        if time.monotonic() > self._until:
+            self.fail(Refused("storage", "", errno.EBUSY))
+        else:
+            self.guest.loop.later(0.01, self._attempt)
+
+    def ready(self) -> bool:
+        return self._work is not None
+
+    def step(self) -> None:
+        try:
+            next(self._work)
+        except StopIteration:
+            found = os.fstat(self._fd)
+            self.finish({"entry": pack_entry(self._path, found, b"", b"")})
+        except (OSError, Refused) as error:
+            self.fail(error)
+
+    def released(self) -> None:
+        if self._work is not None:
+            self._work.close()
+        if self._fd >= 0:
+            _unlock(self._fd)
+
+
+#: The most that is appended at once, and how far back a line may begin.
+LARGEST_APPEND = 16 << 20
+#: Seconds to wait for others that append to the same file.
+_PATIENCE_FOR_LOCK = 10.0
+
+
+def _open_locked(path: bytes, parents: bool, mode: Optional[int]) -> int:
+    """Open a file to append to, and lock it; raises BlockingIOError if it is."""
+    import fcntl
+
+    if parents:
+        _make_parents(path)
+    fd = _open_to_append(path, mode)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _identity(fd) != _identity_at(path):
+            raise BlockingIOError(errno.EAGAIN, "it was replaced meanwhile")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _make_parents(path: bytes) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except FileExistsError:
+        raise OSError(errno.ENOTDIR, "a parent is no directory") from None
+
+
+def _open_to_append(path: bytes, mode: Optional[int]) -> int:
+    try:
+        _require_regular(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        pass
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(path, flags | os.O_NOCTTY | os.O_CLOEXEC, mode or 0o644)
+    try:
+        _require_regular(os.fstat(fd).st_mode)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _identity_at(path: bytes) -> Optional[Tuple[int, int]]:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _unlock(fd: int) -> None:
+    """Release a lock, of which a forked worker may hold a copy, and the file."""
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)
+
+
+def append_lines(fd: int, data: Union[bytes, bytearray]) -> Any:
+    """Add lines to the end of a file, all of them or none, step by step."""
+    size = os.fstat(fd).st_size
+    end = size
+    for end in _back_to_line(fd, size):
+        yield None
+    if end < size:
+        os.ftruncate(fd, end)
+    done = 0
+    try:
+        while done < len(data):
+            piece = data[done : done + (1 << 20)]
+            done += os.pwrite(fd, piece, end + done)
+            yield None
+    except BaseException:
+        os.ftruncate(fd, end)
+        raise
+
+
+def _back_to_line(fd: int, size: int) -> Generator[int, None, None]:
+    """Yield, at last, where the last whole line of a file ends."""
+    at = size
+    while at > 0:
+        begin = max(0, at - PIECE)
+        found = os.pread(fd, at - begin, begin).rfind(b"\n")
+        if found >= 0:
+            yield begin + found + 1
+            return
+        if size - begin > LARGEST_APPEND:
+            raise Refused("invalid", "the file to append to is not of lines")
+        at = begin
+        yield at
 
 
 def compare(path: bytes, wanted: str) -> Generator[None, None, None]:
@@ -3919,24 +4110,24 @@ class Worker(Job):
 
     def __init__(
         self,
-        guest: Guest,
+        peer: Peer,
         stream: int,
         work: Callable[[int, int], Dict[str, Any]],
         *,
         takes: bool = False,
         timeout: Optional[float] = None,
     ) -> None:
-        Job.__init__(self, guest, stream)
+        Job.__init__(self, peer, stream)
         self._sink: Optional[Sink] = None
         self._late = False
         self._answered_all = False
         input_reader, input_writer = os.pipe()
         output_reader, output_writer = os.pipe()
         answer_reader, answer_writer = os.pipe()
-        self._pid = guest.fork()
+        self._pid = peer.guest.fork()
         if self._pid == 0:
             _lead_group(0)
-            guest.forget_all({input_reader, output_writer, answer_writer})
+            peer.guest.forget_all({input_reader, output_writer, answer_writer})
             _work(work, input_reader, output_writer, answer_writer)
         _lead_group(self._pid)
         for fd in (input_reader, output_writer, answer_writer):
@@ -3948,9 +4139,9 @@ class Worker(Job):
         self._source = Source(self, output_reader, BODY)
         self._answer = answer_reader
         self._raw = b""
-        guest.loop.watch(answer_reader, _IN, self._answered)
+        peer.guest.loop.watch(answer_reader, _IN, self._answered)
         if timeout is not None:
-            guest.loop.later(timeout, self._time_out)
+            peer.guest.loop.later(timeout, self._time_out)
 
     def on_data(self, channel: int, data: memoryview) -> None:
         if self._sink is None:
@@ -3967,7 +4158,7 @@ class Worker(Job):
         self.drained()
 
     def _time_out(self) -> None:
-        if self.guest.streams.get(self.stream) is self:
+        if self.peer.streams.get(self.stream) is self:
             self._late = True
             self._kill()
 
@@ -4944,6 +5135,100 @@ def push_tree(
     return {"count": count}
 
 
+def push_whole(
+    path: bytes, draft: bytes, reader: int, replace: bool
+) -> Dict[str, Any]:
+    """Unpack a tar stream beside a path, and put it there at once."""
+    _make_parents(path)
+    if not replace and os.path.lexists(path):
+        raise Refused("exists")
+    os.mkdir(draft, 0o700)
+    result = push_tree(draft, reader, False, [])
+    try:
+        os.rename(draft, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        if not replace:
+            raise Refused("exists") from None
+        _exchange(draft, path)
+    return result
+
+
+def _exchange(draft: bytes, path: bytes) -> None:
+    """Put a directory in the place of what is there."""
+    old = _old(draft)
+    try:
+        os.rename(path, old)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # In a view of another directory, what is there cannot be moved.
+        for _ in remove_tree(path, True):
+            pass
+    try:
+        os.rename(draft, path)
+    except OSError:
+        if os.path.lexists(old):
+            os.rename(old, path)
+        raise
+    if os.path.lexists(old):
+        for _ in remove_tree(old, True):
+            pass
+
+
+def _old(draft: bytes) -> bytes:
+    return draft + b"-old"
+
+
+class Placing(Worker):
+    """Makes a directory whole or not at all."""
+
+    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
+        path: bytes = fields["path"]
+        replace = fields["whole"] == "replace"
+        unique = b".isobox-" + os.urandom(8).hex().encode()
+        draft = os.path.join(os.path.dirname(path), unique)
+        self._path, self._draft = path, draft
+        Worker.__init__(
+            self,
+            peer,
+            stream,
+            lambda reader, _writer: push_whole(path, draft, reader, replace),
+            takes=True,
+        )
+
+    def released(self) -> None:
+        Worker.released(self)
+        self._tidy(50)
+
+    def _tidy(self, rounds: int) -> None:
+        """Leave nothing of it; a worker that was killed may not be dead yet."""
+        try:
+            old = _old(self._draft)
+            if os.path.lexists(old) and not os.path.lexists(self._path):
+                os.rename(old, self._path)
+            for left in filter(os.path.lexists, (self._draft, old)):
+                for _ in remove_tree(left, True):
+                    pass
+        except OSError:
+            if rounds:
+                self.guest.loop.later(0.02, lambda: self._tidy(rounds - 1))
+
+
+def _push(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    if fields.get("whole"):
+        return Placing(peer, stream, fields)
+    path, clear = fields["path"], fields["clear"]
+    sealed = peer.guest._config["sealed"]
+    return Worker(
+        peer,
+        stream,
+        lambda reader, _writer: push_tree(path, reader, clear, sealed),
+        takes=True,
+    )
+
+
 def _clear(folder: bytes, sealed: List[bytes]) -> None:
     """Remove all that a directory holds, but not what is sealed."""
     with os.scandir(folder) as names:
@@ -5024,8 +5309,8 @@ _MANY = 4096
 class Dialled(Job):
     """A TCP connection, carried over the channel."""
 
-    def __init__(self, guest: Guest, stream: int, sock: Any) -> None:
-        Job.__init__(self, guest, stream)
+    def __init__(self, peer: Peer, stream: int, sock: Any) -> None:
+        Job.__init__(self, peer, stream)
         self._sock = sock
         self._source: Optional[Source] = None
         self._sink: Optional[Sink] = None
@@ -5115,9 +5400,9 @@ class Bound(Job):
 
     kind: int = _socket.SOCK_STREAM
 
-    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
-        Job.__init__(self, guest, stream)
-        guest.expect_connections()
+    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
+        Job.__init__(self, peer, stream)
+        peer.guest.expect_connections()
         self._sock = _socket.socket(_socket.AF_INET, self.kind)
         try:
             self._bind((fields.get("host", "127.0.0.1"), fields["port"]))
@@ -5127,7 +5412,7 @@ class Bound(Job):
         self._sock.setblocking(False)
         self._watch()
         port = self._sock.getsockname()[1]
-        guest.wire.send(EVENT, stream, encode({"event": "listening", "port": port}))
+        peer.wire.send(EVENT, stream, encode({"event": "listening", "port": port}))
 
     def _bind(self, address: Tuple[str, int]) -> None:
         self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -5136,7 +5421,7 @@ class Bound(Job):
 
     def _watch(self) -> None:
         """Look for what arrives, as far as the host has room for it."""
-        if self.guest.streams.get(self.stream) is self:
+        if self.peer.streams.get(self.stream) is self:
             mask = _IN if self._has_room() else 0
             self.guest.loop.watch(self._sock.fileno(), mask, self._arrived)
 
@@ -5181,11 +5466,11 @@ class Listening(Bound):
         sock = _socket.socket(fileno=fd)
         address, port = sock.getsockname()
         self.credit[BODY] = self.window(BODY) - 1
-        stream = self.guest.next_accepted()
-        job = Dialled(self.guest, stream, sock)
+        stream = self.peer.next_accepted()
+        job = Dialled(self.peer, stream, sock)
         job.credit[BODY] = ACCEPTED_WINDOW
         fields = {"listener": self.stream, "address": address, "port": port}
-        self.guest.wire.send(ACCEPT, stream, encode(fields))
+        self.peer.wire.send(ACCEPT, stream, encode(fields))
         job.carry()
         self._watch()
 
@@ -5202,18 +5487,18 @@ class Datagrams(Bound):
     #: Senders that may wait for an answer.
     _MOST = 1024
 
-    def __init__(self, guest: Guest, stream: int, fields: Dict[str, Any]) -> None:
+    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
         self._senders: Dict[int, Any] = {}
         self._number = 0
         self._held = bytearray()
-        Bound.__init__(self, guest, stream, fields)
+        Bound.__init__(self, peer, stream, fields)
 
     def _bind(self, address: Tuple[str, int]) -> None:
         self._sock.bind(address)
 
     def _has_room(self) -> bool:
-        if self.guest.wire.full:
-            self.guest.wire.on_relief.append(self._watch)
+        if self.peer.wire.full:
+            self.peer.wire.on_relief.append(self._watch)
             return False
         return self.window(BODY) >= self._ROOM
 
@@ -5255,20 +5540,17 @@ class Datagrams(Bound):
 
 
 class Guest:
-    """Serves the host until the channel ends."""
+    """What all hosts share: the processes, and the loop that serves them."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self) -> None:
         self.loop = Loop()
-        self.wire = Wire(sock, self.loop, self._frame)
-        self.streams: Dict[int, Job] = {}
+        self.peers: List[Peer] = []
+        self.over = False
         self.commands: Dict[int, Command] = {}
         self.shell = _find_shell()
         self.blind = _blind()
-        self._sock = sock
         self._posts: List[Post] = []
-        self._accepted = 0
         self._config: Dict[str, Any] = {}
-        self._environment: Dict[str, bytes] = {}
         self._looking = False
         self._usual: Optional[Tuple[int, int]] = None
         self._oom = _open_oom_score()
@@ -5277,22 +5559,24 @@ class Guest:
     # Life.
 
     def serve(self) -> None:
-        """Serve until the host is gone, then leave nothing behind."""
+        """Serve until it is over, then leave nothing behind."""
         try:
-            while True:
+            while not self.over:
                 self.loop.turn()
-                self.wire.flush()
+                for peer in list(self.peers):
+                    peer.wire.flush()
         except EOFError:
             pass
         finally:
             self._end()
 
+    def stop(self) -> None:
+        """Serve no more."""
+        self.over = True
+
     def _end(self) -> None:
-        for job in list(self.streams.values()):
-            try:
-                job.released()
-            except Exception:  # noqa: BLE001 - the rest must be released too
-                pass
+        for peer in list(self.peers):
+            peer.release()
         for post in self._posts:
             post.close()
         if self.blind and os.getpid() == 1:
@@ -5431,76 +5715,34 @@ class Guest:
             command.reported({"event": "idle"})
 
     def _workers(self) -> List[Worker]:
-        return [job for job in self.streams.values() if isinstance(job, Worker)]
+        jobs = [job for peer in self.peers for job in peer.streams.values()]
+        return [job for job in jobs if isinstance(job, Worker)]
 
     def retire(self, post: Post) -> None:
         """End a warden that does not answer; its processes become strays."""
         post.retired = True
         _send_signal(post.pid, _signal.SIGKILL)
 
-    def environment(self, changes: Dict[str, Any]) -> Dict[str, bytes]:
-        """Return a command's variables: the workspace's own, changed."""
-        env = dict(self._environment)
-        for name, value in changes.items():
-            if value is None:
-                env.pop(name, None)
-            else:
-                env[name] = value
-        return env
-
-    def next_accepted(self) -> int:
-        """Return a number for a stream that the guest opens."""
-        self._accepted = (self._accepted + 1) % ACCEPTED
-        return ACCEPTED | self._accepted
-
-    # Frames.
-
-    def _frame(self, kind: int, stream: int, payload: bytes) -> None:
-        if kind == OPEN:
-            self._open(stream, decode(payload))
-            return
-        if kind == CONFIG:
-            self._configure(decode(payload))
-            return
-        if kind == PING:
-            self.wire.send(PONG, 0, payload)
-            return
-        job = self.streams.get(stream)
-        if job is None:
-            return  # it has just answered
-        try:
-            if kind == DATA:
-                with memoryview(payload)[1:] as data:
-                    job.on_data(payload[0], data)
-            elif kind == END:
-                job.on_end(payload[0])
-            elif kind == CREDIT:
-                job.on_credit(payload[0], int.from_bytes(payload[1:5], "big"))
-            elif kind == CONTROL:
-                job.on_control(decode(payload))
-            else:
-                raise EOFError
-        except (OSError, Refused) as error:
-            job.fail(error)
-
-    def _configure(self, fields: Dict[str, Any]) -> None:
+    def configure(self, fields: Dict[str, Any]) -> None:
+        """Be told how to serve."""
         self._config = fields
-        self._environment = fields["env"]
         _PIDS["limit"] = fields.get("pid_max") or _PIDS["limit"]
-        hello = {
+        if fields["sealed"]:
+            self._watch_mounts()
+        # The first command should not wait for its warden.
+        self.loop.later(0, self._new_warden)
+
+    def hello(self) -> Dict[str, Any]:
+        """Return what a host is told of the guest."""
+        return {
             "version": VERSION,
             "pid": os.getpid(),
             "python": "%d.%d.%d" % sys.version_info[:3],
             "uid": os.getuid(),
             "gid": os.getgid(),
             "shell": self.shell,
-            "unsealed": _unsealed(fields["sealed"]),
+            "unsealed": _unsealed(self._config["sealed"]),
         }
-        self.wire.send(HELLO, 0, encode(hello))
-        if fields["sealed"]:
-            self._watch_mounts()
-        # The first command should not wait for its warden.
-        self.loop.later(0, self._new_warden)
 
     def _watch_mounts(self) -> None:
         """End when a mount over a sealed path goes, or moves.
@@ -5534,6 +5776,78 @@ class Guest:
         if self._looking:
             self.loop.later(_LOOK, self._look)
 
+
+class Peer:
+    """One host, on its channel: its operations, and what they are told."""
+
+    def __init__(
+        self, guest: Guest, ends: Tuple[int, int], lost: Callable[[], None]
+    ) -> None:
+        self.guest = guest
+        self.wire = Wire(ends, guest.loop, self._frame, lost)
+        self.streams: Dict[int, Job] = {}
+        self._accepted = 0
+        self._environment: Dict[str, bytes] = {}
+        guest.peers.append(self)
+
+    def release(self) -> None:
+        """Release what its operations hold."""
+        for job in list(self.streams.values()):
+            try:
+                job.released()
+            except Exception:  # noqa: BLE001 - the rest must be released too
+                pass
+
+    def environment(self, changes: Dict[str, Any]) -> Dict[str, bytes]:
+        """Return a command's variables: the workspace's own, changed."""
+        env = dict(self._environment)
+        for name, value in changes.items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = value
+        return env
+
+    def next_accepted(self) -> int:
+        """Return a number for a stream that the guest opens."""
+        self._accepted = (self._accepted + 1) % ACCEPTED
+        return ACCEPTED | self._accepted
+
+    # Frames.
+
+    def _frame(self, kind: int, stream: int, payload: bytes) -> None:
+        if kind == OPEN:
+            self._open(stream, decode(payload))
+            return
+        if kind == CONFIG:
+            self._greet(decode(payload))
+            return
+        if kind == PING:
+            self.wire.send(PONG, 0, payload)
+            return
+        job = self.streams.get(stream)
+        if job is None:
+            return  # it has just answered
+        try:
+            if kind == DATA:
+                with memoryview(payload)[1:] as data:
+                    job.on_data(payload[0], data)
+            elif kind == END:
+                job.on_end(payload[0])
+            elif kind == CREDIT:
+                job.on_credit(payload[0], int.from_bytes(payload[1:5], "big"))
+            elif kind == CONTROL:
+                job.on_control(decode(payload))
+            else:
+                raise EOFError
+        except (OSError, Refused) as error:
+            job.fail(error)
+
+    def _greet(self, fields: Dict[str, Any]) -> None:
+        self.guest.configure(fields)
+        self._environment = fields["env"]
+        self.wire.send(HELLO, 0, encode(self.guest.hello()))
+
     def _open(self, stream: int, fields: Dict[str, Any]) -> None:
         if stream in self.streams:
             raise EOFError
@@ -5548,6 +5862,7 @@ class Guest:
 
     def _confine(self, fields: Dict[str, Any]) -> None:
         """Where nothing else does, keep file operations below the root."""
+        _check_places(fields.get("places") or ())
         if fields["op"] == "patch":
             for change in fields["changes"]:
                 self._confine_change(change)
@@ -5568,7 +5883,7 @@ class Guest:
     def _confine_path(self, path: bytes, follow: bool, confined: bool) -> None:
         if len(path) >= _LONGEST_PATH:
             raise OSError(errno.ENAMETOOLONG, "path too long")
-        root = self._config.get("confine")
+        root = self.guest._config.get("confine")
         if root is None or not confined:
             return
         real = os.path.realpath(path) if follow else _real_folder(path)
@@ -5576,9 +5891,30 @@ class Guest:
             raise Refused("outside")
 
 
-def _kill(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
-    job = Job(guest, stream)
-    command = guest.commands.get(fields["target"])
+def _places(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    """Say where paths lead."""
+    job = Job(peer, stream)
+    job.finish({"real": [_led(path, follow) for path, follow in fields["paths"]]})
+    return job
+
+
+def _led(path: bytes, follow: bool) -> bytes:
+    real = os.path.realpath(path) if follow else _real_folder(path)
+    if len(real) >= _LONGEST_PATH:
+        raise OSError(errno.ENAMETOOLONG, "path too long")
+    return real
+
+
+def _check_places(places: Any) -> None:
+    """Refuse what leads elsewhere than where the host has decided on."""
+    for path, follow, real in places:
+        if _led(path, follow) != real:
+            raise Refused("moved", path=path)
+
+
+def _kill(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    job = Job(peer, stream)
+    command = peer.guest.commands.get(fields["target"])
     if command is None:
         job.finish()
     else:
@@ -5586,26 +5922,26 @@ def _kill(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     return job
 
 
-def _command(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+def _command(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
     for argument in fields["argv"]:
         if len(argument) > _LONGEST_ARGUMENT:
             raise Refused("too_long", str(len(argument)))
-    return Command(guest, stream, fields)
+    return Command(peer, stream, fields)
 
 
-def _remove(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
-    root = guest._config["root"]
+def _remove(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    root = peer.guest._config["root"]
     # normpath keeps two slashes in front.
     path = b"/" + os.path.normpath(fields["path"]).lstrip(b"/")
     if path == b"/" or path == root or root.startswith(path + b"/"):
         raise Refused("invalid", "the workspace itself is not removed")
-    return Stepped(guest, stream, remove_tree(path, fields["recursive"]))
+    return Stepped(peer, stream, remove_tree(path, fields["recursive"]))
 
 
-def _dial(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
+def _dial(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
     family = _socket.AF_INET6 if ":" in fields["host"] else _socket.AF_INET
     sock = _socket.socket(family, _socket.SOCK_STREAM)
-    job = Dialled(guest, stream, sock)
+    job = Dialled(peer, stream, sock)
     try:
         job.connect((fields["host"], fields["port"]))
     except OSError as error:
@@ -5613,14 +5949,14 @@ def _dial(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
     return job
 
 
-def _scan(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
-    root = guest._config["root"]
+def _scan(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    root = peer.guest._config["root"]
     if fields.get("pattern") is None and fields.get("ignored", True):
-        return Stepped(guest, stream, scan_tree(fields, root))
+        return Stepped(peer, stream, scan_tree(fields, root))
     _prepare_workers(*(["hashlib"] if fields["digest"] else []))
     # No pattern, of the host's or of a file of rules, can hold up the guest.
     return Worker(
-        guest,
+        peer,
         stream,
         lambda _reader, writer: _carried(scan_tree(fields, root), writer),
     )
@@ -5648,12 +5984,12 @@ def _carried(work: Any, writer: int) -> Dict[str, Any]:
             _write_all(writer, piece)
 
 
-def _search(guest: Guest, stream: int, fields: Dict[str, Any]) -> Job:
-    root = guest._config["root"]
-    path = guest.environment({}).get("PATH", _DEFAULT_PATH.encode())
+def _search(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    root = peer.guest._config["root"]
+    path = peer.environment({}).get("PATH", _DEFAULT_PATH.encode())
     _prepare_workers()
     return Worker(
-        guest,
+        peer,
         stream,
         lambda _reader, writer: search_tree(fields, writer, root, path),
         timeout=fields["timeout"],
@@ -5675,10 +6011,11 @@ _ON_PATHS = (
 _OPERATIONS: Dict[str, Any] = {
     "spawn": _command,
     "kill": _kill,
+    "places": _places,
     "read": lambda g, s, f: Stepped(
         g, s, read_file(f["path"], f["offset"], f["length"])
     ),
-    "write": Writing,
+    "write": lambda g, s, f: (Appending if f.get("append") else Writing)(g, s, f),
     "read_lines": lambda g, s, f: Stepped(g, s, read_lines(f)),
     "edit": lambda g, s, f: Stepped(g, s, edit_file(f)),
     "patch": lambda g, s, f: Stepped(g, s, patch_files(f["changes"])),
@@ -5688,14 +6025,7 @@ _OPERATIONS: Dict[str, Any] = {
     "pull": lambda g, s, f: Worker(
         g, s, lambda _reader, writer: pull_tree(f["path"], writer)
     ),
-    "push": lambda g, s, f: Worker(
-        g,
-        s,
-        lambda reader, _writer: push_tree(
-            f["path"], reader, f["clear"], g._config["sealed"]
-        ),
-        takes=True,
-    ),
+    "push": _push,
     "dial": _dial,
     "listen": Listening,
     "datagrams": Datagrams,
@@ -5763,17 +6093,18 @@ def _limit_self(limits: Dict[str, int]) -> None:
 
 def main() -> None:
     """Take the channel from standard input and serve."""
-    sock = _socket.socket(fileno=os.dup(0))
+    channel = os.dup(0)
     # Whoever started this may have left descriptors of the host open.
-    os.closerange(3, sock.fileno())
-    os.closerange(sock.fileno() + 1, _highest())
+    os.closerange(3, channel)
+    os.closerange(channel + 1, _highest())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
     # Python would end by it, also as pid 1, which else takes no signal from inside.
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
-    guest = Guest(sock)
+    guest = Guest()
+    Peer(guest, (channel, channel), guest.stop)
     if _prctl_supported():
         _prctl(_PR_SET_DUMPABLE, 0)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -3,63 +3,97 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from isobox._approval.key import keys_of
 from isobox._approval.question import LATE, UNASKED, UNSAID
 from isobox._approval.risk import risk
 from isobox._core.facts import path_of
-from isobox._core.ops import Apply, Connect, Diff
+from isobox._core.links import asked_of, elsewhere
+from isobox._core.ops import Apply, Connect, Script
 from isobox._core.results import Changes
 from isobox._layers import reader
 from isobox._layers.preview import chosen, preview
 from isobox._policy.policy import ROOT
-from isobox.errors import ConflictError, PolicyDeniedError
+from isobox.errors import PolicyDeniedError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from isobox._approval.question import Answer, Answers, Question
-    from isobox._core.ops import Op
+    from isobox._core.ops import Op, Place
     from isobox._core.stack import Perform
     from isobox._policy.decision import Decision
     from isobox._policy.policy import Policy
 
+    #: Says where paths lead, see `Sandbox.places`.
+    Places = Callable[[Sequence[tuple[str, bool]]], Awaitable[tuple[Place, ...]]]
+
 R = TypeVar("R")
 
+#: Links that a refusal names.
+_LED: Final = 4
 #: Seconds that a person has to answer where the policy names none.
 _DEADLINE: Final = 60.0
 
 
 class Guard:
-    """Lets through what the policy, or a person whom it asks, allows."""
+    """Lets through what the policy, or a person whom it asks, allows.
 
-    def __init__(self, policy: Policy, answers: Answers, root: str = ROOT) -> None:
+    Args:
+        policy: What may happen.
+        answers: Asks the person.
+        root: Absolute path inside of the workspace's directory.
+        places: Says where paths lead; None where there are no links.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        answers: Answers,
+        root: str = ROOT,
+        places: Places | None = None,
+    ) -> None:
         self._policy = policy
         self._answers = answers
         self._root = root
+        self._places = places
         self._looks_inside = policy.looks_inside
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         if self._looks_inside:
             await reader.read(op)
         decision = self._policy.decide(op, self._root)
-        reason = decision.reason
-        if decision.verdict == "ask":
-            seen = _Seen(inner)
-            answer = await self._asked(op, decision, seen)
-            reason += _said(answer)
-            if answer.allow:
-                await seen.check(op)
-                return await inner(op)
-        elif decision.verdict == "allow":
+        if decision.verdict != "deny" and self._policy.names_paths(op):
+            op = await self._followed(op)
+            decision = self._policy.decide(op, self._root) if op.places else decision
+        if decision.verdict == "allow":
             return await inner(op)
-        raise PolicyDeniedError(
-            f"the policy denies {op.name}: {reason} (rule {decision.rule!r}"
-            f"{decision.source and f' at {decision.source}'})",
-            rule=decision.rule,
-            reason=reason,
-            op=op.name,
-            path=path_of(op),
-        )
+        if decision.verdict == "deny":
+            raise _denied(op, decision, decision.reason)
+        op = await self._standing(op)
+        seen = _Seen(inner)
+        answer = await self._asked(op, decision, seen)
+        if not answer.allow:
+            raise _denied(op, decision, decision.reason + _said(answer))
+        return await inner(seen.bound(op))
+
+    async def _followed(self, op: Op[R]) -> Op[R]:
+        """Return an operation with where its paths lead."""
+        asked = asked_of(op)
+        if self._places is None or not asked:
+            return op
+        return replace(op, places=await self._places(asked))
+
+    async def _standing(self, op: Op[R]) -> Op[R]:
+        """Return a shell's script with the directory that it begins in."""
+        if not isinstance(op, Script) or self._places is None or not op.process.pid:
+            return op
+        # The kernel's word, and not the shell's, which obeys its scripts.
+        link = f"/proc/{op.process.pid}/cwd"
+        (place,) = await self._places([(link, True)])
+        cwd = None if place.real == link else place.real
+        return cast("Op[R]", replace(op, cwd=cwd))
 
     async def _asked(
         self, op: Op[object], decision: Decision, inner: Perform
@@ -102,21 +136,26 @@ class _Seen:
             self._changes = result
         return result
 
-    async def check(self, op: Op[object]) -> None:
-        """Return if what would be applied is what was shown.
-
-        Raises:
-            ConflictError: It has changed since.
-        """
+    def bound(self, op: Op[R]) -> Op[R]:
+        """Return an operation that does what was shown, and nothing else."""
         if not isinstance(op, Apply) or self._changes is None:
-            return
-        shown = chosen(op, self._changes)
+            return op
         # SAFETY: commands go on while a person reads.
-        if chosen(op, await self._inner(Diff())) != shown:
-            raise ConflictError(
-                "apply: the changes are no longer those that were shown; nothing was "
-                "applied. Wait until no command writes, and ask again"
-            )
+        shown = tuple(chosen(op, self._changes))
+        return cast("Op[R]", replace(op, shown=shown))
+
+
+def _denied(op: Op[object], decision: Decision, reason: str) -> PolicyDeniedError:
+    led = [f"{place.path} leads to {place.real}" for place in elsewhere(op)[:_LED]]
+    reason += f" ({'; '.join(led)})" if led else ""
+    return PolicyDeniedError(
+        f"the policy denies {op.name}: {reason} (rule {decision.rule!r}"
+        f"{decision.source and f' at {decision.source}'})",
+        rule=decision.rule,
+        reason=reason,
+        op=op.name,
+        path=path_of(op),
+    )
 
 
 def _said(answer: Answer) -> str:

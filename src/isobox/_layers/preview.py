@@ -94,6 +94,8 @@ async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
         case Write():
             if not isinstance(op.body, bytes):
                 return [f"{op.path}: content that arrives piece by piece"]
+            if op.append:
+                return _diff(op.path, b"", op.body)
             return _diff(op.path, await _content(op.path, inner), op.body)
         case Edit():
             return (

@@ -21,18 +21,20 @@ directive is followed by that many more:
                                 directory with `user` as the owner of its files
     tree FD                     FD is a directory or file that `user` may not reach
                                 by name; the same number then is a copy of its
-                                mount that it may
+                                mount that it may, which is seen at `stage`/FD
     overlay FD STATE            FD, as `idmap` left it, becomes a private view of
                                 that directory: what changes goes to `upper` in
                                 the directory STATE, which has a `work` as well
     open FD ROOT PATH           FD becomes what is at PATH below the directory
-                                ROOT, as `idmap` left it; no link is followed
+                                ROOT, as `idmap` or `tree` left it; no link is
+                                followed
+    show FD                     what `open` has found is seen at `stage`/FD as well
     rlimit RESOURCE SOFT HARD   numbers of `setrlimit`; -1 is without limit
     oom_score_adj N             who is killed first when memory ends; 1000 is
     exec FILE ARGUMENT...       the rest of the list: `argv` from its first
 
-`parent`, `user` and `exec` are always there, `stage` where `idmap` or
-`tree` is.
+`parent`, `user` and `exec` are always there, `stage` where `idmap`, `tree` or
+`show` is.
 """
 
 from __future__ import annotations
@@ -129,6 +131,7 @@ class Spec:
         self.idmaps: list[tuple[int, int, int]] = []
         self.trees: list[int] = []
         self.openings: list[tuple[int, int, bytes]] = []
+        self.shown: list[int] = []
         self.overlays: list[tuple[int, int]] = []
         self.rlimits: list[tuple[int, int, int]] = []
         self.oom_score_adj: int | None = None
@@ -164,6 +167,8 @@ class Spec:
             self.trees.append(int(next(rest)))
         elif name == b"open":
             self.openings.append((int(next(rest)), int(next(rest)), next(rest)))
+        elif name == b"show":
+            self.shown.append(int(next(rest)))
         elif name == b"overlay":
             self.overlays.append((int(next(rest)), int(next(rest))))
         elif name == b"rlimit":
@@ -181,10 +186,14 @@ def main() -> None:
         join(group)
     # The descriptors belong to the host's mount namespace: copy them in there.
     trees = [(clone_tree(idmap[0]), *idmap) for idmap in spec.idmaps]
-    plain = [(clone_tree(fd), fd) for fd in spec.trees]
-    if trees or plain or spec.overlays:
+    ordinary = os.geteuid() != 0
+    plain = [] if ordinary else [(clone_tree(fd), fd) for fd in spec.trees]
+    if trees or spec.trees or spec.overlays:
         leave_host_mounts()
         cover(spec.stage)
+    if ordinary:
+        # Who is not root may copy only what the own namespace has.
+        plain = [(clone_tree(reopen(fd)), fd) for fd in spec.trees]
     namespaces: dict[tuple[int, int], int] = {}
     for tree, fd, uid, gid in trees:
         if (uid, gid) not in namespaces:
@@ -197,6 +206,8 @@ def main() -> None:
         overlay(fd, state, spec.stage)
     for fd, root, path in spec.openings:
         open_beneath(fd, root, path)
+    for fd in spec.shown:
+        attach(clone_tree(fd), fd, spec.stage)
     limit(spec)
     become(spec.uid, spec.gid)
     die_with(spec.parent)
@@ -334,12 +345,12 @@ def overlay(fd: int, state: int, stage: bytes) -> None:
 
 
 def reopen(fd: int) -> int:
-    """Return the directory of `fd` as the own mount namespace has it."""
+    """Return what `fd` is as the own mount namespace has it."""
     path = os.readlink(f"/proc/self/fd/{fd}")
-    found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     # SAFETY: the path is only a hint; something else there is refused.
     if not os.path.samestat(os.fstat(fd), os.fstat(found)):
-        raise ValueError(f"{path} is another directory now")
+        raise ValueError(f"{path} is something else now")
     return found
 
 

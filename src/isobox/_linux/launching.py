@@ -86,6 +86,7 @@ def launch_spec(
     openings: Iterable[Opening] = (),
     groups: Iterable[int] = (),
     overlays: Iterable[Overlay] = (),
+    shown: Iterable[int] = (),
     rlimits: Mapping[int, tuple[int, int]] | None = None,
     oom_score_adj: int | None = None,
     stage: str = STAGE,
@@ -101,6 +102,8 @@ def launch_spec(
         idmaps: Directories to hand over.
         trees: Descriptors of what the user may not reach by name.
         openings: What to open below the directories.
+        shown: Descriptors of `openings` to be found below `stage` by number,
+            where all of `idmaps` and `trees` is found.
         groups: Entrances of control groups to enter first; the launcher closes
             them.
         rlimits: Soft and hard limit by number of `resource`; -1 has no end.
@@ -127,6 +130,8 @@ def launch_spec(
         fields += ["overlay", overlay.fd, overlay.state]
     for opening in openings:
         fields += ["open", opening.fd, opening.root, opening.path]
+    for fd in shown:
+        fields += ["show", fd]
     for number, limits in (rlimits or {}).items():
         fields += ["rlimit", number, *limits]
     if oom_score_adj is not None:

@@ -41,7 +41,8 @@ class Rule:
         name: What a person knows it by; its words if empty.
         ops: Names of operations, or of their groups: `read`, `write`, `run`,
             `network`, `tool`.
-        tools: Patterns for the tool, or the server, that asks.
+        tools: Patterns for the model's tool that performs it, or the server
+            that asks.
         programs: Patterns for the program that a command runs, without its
             directory; wrappers such as env, sudo and xargs are looked through.
         arguments: Patterns of which each must fit one argument of the command.
@@ -118,11 +119,14 @@ class Rule:
     def _fits_but_for_path(self, part: Part) -> bool:
         return (
             self._has_op(part.op)
-            and _any(self.tools, part.label)
+            and self._has_tool(part)
             and self._has_command(part)
             and self._has_host(part.host)
             and self._has_size(part.size)
         )
+
+    def _has_tool(self, part: Part) -> bool:
+        return _any(self.tools, part.caller) or _any(self.tools, part.label)
 
     def _has_size(self, size: float | None) -> bool:
         if self.larger_than is None:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from isobox._core import links
 from isobox._core.facts import path_of
 from isobox._core.ops import (
     Apply,
@@ -71,7 +72,8 @@ class Part:
 
     Attributes:
         op: The operation's name.
-        label: The tool or server that asks for it.
+        label: What a command, or a server, is called by.
+        caller: The tool that performs it.
         command: A command of a script or argv.
         path: A path that it is about, absolute inside.
         host: A host that it reaches.
@@ -86,6 +88,7 @@ class Part:
 
     op: str
     label: str | None = None
+    caller: str | None = None
     command: Command | None = None
     path: str | None = None
     host: str | None = None
@@ -99,11 +102,19 @@ class Part:
 def parts(op: Op[object], *, commands: bool) -> tuple[Part, ...]:
     """Return what an operation does; at least one part.
 
+    Where a path leads elsewhere by a link, that is a part of its own.
+
     Args:
         op: The operation.
         commands: Look into scripts. Without it, a script is one part.
     """
-    return tuple(_parts(op, commands=commands))
+    found = list(_parts(op, commands=commands))
+    for other in links.led(op) if op.places else ():
+        led = _parts(other, commands=commands)
+        found += [part for part in led if part not in found]
+    if op.caller is not None:
+        found = [replace(part, caller=op.caller) for part in found]
+    return tuple(found)
 
 
 def _parts(op: Op[object], *, commands: bool) -> Iterator[Part]:

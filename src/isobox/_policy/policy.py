@@ -51,9 +51,13 @@ class Policy:
     tightened_by: tuple[Policy, ...] = ()
     _index: RuleIndex = field(init=False, repr=False, compare=False)
     _known: dict[Hashable, Decision] = field(init=False, repr=False, compare=False)
+    _on_paths: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_index", RuleIndex(self.rules))
+        index = RuleIndex(self.rules)
+        on_paths = index.on_paths.union(*(each._on_paths for each in self.tightened_by))
+        object.__setattr__(self, "_index", index)
+        object.__setattr__(self, "_on_paths", on_paths)
         object.__setattr__(self, "_known", {})
 
     @classmethod
@@ -150,6 +154,13 @@ class Policy:
             other.looks_inside for other in self.tightened_by
         )
 
+    def names_paths(self, op: Op[object]) -> bool:
+        """Whether rules are about the paths of such an operation, by their names."""
+        return bool(self._on_paths) and (
+            op.name in self._on_paths
+            or (isinstance(op, Spawn) and "write" in self._on_paths)
+        )
+
     def _of(
         self, op: Op[object], part: Part, root: str, *, tightens: bool = False
     ) -> Decision:
@@ -193,10 +204,11 @@ def without_runs(policy: Policy) -> Policy:
 def _key(op: Spawn | Script, root: str) -> Hashable:
     """Return all that a decision on it depends on; None if that is long."""
     if isinstance(op, Script):
-        return None if len(op.script) > _LONGEST else (op.script, root)
+        return None if len(op.script) > _LONGEST else (op.script, op.caller, root)
     if len(op.script or "") + sum(map(len, op.argv)) > _LONGEST:
         return None
-    return (op.script, op.argv, op.cwd, op.label, op.spool, op.report, root)
+    told = (op.label, op.caller, op.spool, op.report, op.places)
+    return (op.script, op.argv, op.cwd, *told, root)
 
 
 def _strictness(decision: Decision) -> int:

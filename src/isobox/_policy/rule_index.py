@@ -25,10 +25,15 @@ class RuleIndex:
         self._programs: defaultdict[tuple[str, str], list[Rule]] = defaultdict(list)
         self._commands: defaultdict[str, list[Rule]] = defaultdict(list)
         self.looks_inside = False
+        on_paths = set[str]()
         for rule in rules:
+            if rule.paths:
+                on_paths |= _ops(rule)
             self.looks_inside = self.looks_inside or rule.looks_inside
             for op in _ops(rule):
                 self._add(op, rule)
+        #: Operations with rules about their paths.
+        self.on_paths = frozenset(on_paths)
 
     def _add(self, op: str, rule: Rule) -> None:
         if not rule.looks_inside:

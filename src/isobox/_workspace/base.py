@@ -44,7 +44,7 @@ from isobox._core.ops import (
 from isobox._core.results import PATH_ERRORS
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
-from isobox._layers import Audit, Errors, Guard, Ledger, Limited
+from isobox._layers import Audit, Caller, Errors, Guard, Ledger, Limited
 from isobox._layers.reader import SHARED
 from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
@@ -248,8 +248,11 @@ class WorkspaceBase:
             perform = compose(
                 sandbox,
                 [
+                    Caller(),
                     self._audit,
-                    Guard(self._enforced(sandbox), answers, sandbox.root),
+                    Guard(
+                        self._enforced(sandbox), answers, sandbox.root, sandbox.places
+                    ),
                     Limited(self._limits, self._ledger),
                     Errors(backend=self.backend),
                 ],
@@ -819,7 +822,7 @@ class WorkspaceBase:
             PathMissingError: There is nothing at `path`.
             PathOutsideError: An absolute pattern leaves the workspace.
         """
-        above, pattern = paths.split_pattern(pattern)
+        above, pattern = paths.split_pattern(paths.referred(pattern))
         return await self._do(
             Scan(
                 path=self._path(above or path),

@@ -33,6 +33,7 @@ from isobox.errors import (
     ConflictError,
     InvalidArgumentError,
     PathAccessError,
+    PathExistsError,
     PathIsDirectoryError,
     PathMissingError,
     PathNotDirectoryError,
@@ -198,6 +199,8 @@ class MemorySandbox(Sandbox):
         async with self._call():
             self._check_target(op.path, parents=op.parents)
             data = await _gathered(op.body)
+            if op.append:
+                return self._append(op, data)
             # From here on nothing waits: readers see the old or the new.
             if op.parents:
                 above = op.path.rsplit("/", 1)[0]
@@ -212,6 +215,21 @@ class MemorySandbox(Sandbox):
             node.mtime_ns = op.mtime_ns or node.mtime_ns
             self.tree.put(place.path, node)
             return entry(place.path, node, digest=True)
+
+    def _append(self, op: abc.Write, data: bytes) -> abc.Entry:
+        if len(data) > agent.LARGEST_APPEND:
+            raise InvalidArgumentError("more than 16 MiB to append at once")
+        if op.parents:
+            above = op.path.rsplit("/", 1)[0]
+            self.tree.make_directories(above, confine=self.root)
+        place = self.tree.place(op.path, follow=False, confine=self.root)
+        node = place.node or Node("file", op.mode or 0o644)
+        require_file(node, op.path)
+        if len(node.data) - node.data.rfind(b"\n") > agent.LARGEST_APPEND:
+            raise InvalidArgumentError("the file to append to is not of lines")
+        whole = node.data[: node.data.rfind(b"\n") + 1]
+        self.tree.put(place.path, new := Node("file", node.mode, whole + data))
+        return entry(place.path, new)
 
     def _check_target(self, path: str, *, parents: bool) -> None:
         try:
@@ -318,9 +336,23 @@ class MemorySandbox(Sandbox):
     async def push(self, op: abc.Push, /) -> int:
         async with self._call():
             data = await _gathered(op.body)
+            if op.whole is not None:
+                return self._push_whole(op, data)
             self.tree.make_directories(op.path, confine=self.root)
             place = self.tree.place(op.path, confine=self.root)
             return unpacked(self.tree, place.path, data)
+
+    def _push_whole(self, op: abc.Push, data: bytes) -> int:
+        above, name = op.path.rsplit("/", 1)
+        self.tree.make_directories(above, confine=self.root)
+        place = self.tree.place(op.path, follow=False, confine=self.root)
+        if place.node is not None and op.whole == "new":
+            raise PathExistsError(f"{op.path} exists", path=op.path)
+        made = Tree()
+        made.make_directories(f"/{name}")
+        count = unpacked(made, f"/{name}", data)
+        self.tree.put(place.path, made.node(f"/{name}"))
+        return count
 
     # -- network, state, facts ------------------------------------------------
 

@@ -31,7 +31,8 @@ from isobox.errors import (
 pytestmark = pytest.mark.anyio
 
 EVERY = [example(kind) for kind in abc.OPS]
-INSIDE = [op for op in EVERY if not isinstance(op, abc.Connect | abc.Checkpoint)]
+OUTSIDE = abc.Connect | abc.CallTool | abc.Checkpoint
+INSIDE = [op for op in EVERY if not isinstance(op, OUTSIDE)]
 
 
 class Recorder:

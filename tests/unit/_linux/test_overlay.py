@@ -159,7 +159,7 @@ def test_another_directory_at_the_path_is_refused(tmp_path):
     folder.rmdir()
     # So the kernel calls a directory that is gone.
     folder.with_name("folder (deleted)").mkdir()
-    with pytest.raises(ValueError, match="is another directory now"):
+    with pytest.raises(ValueError, match="is something else now"):
         launch.reopen(fd)
     os.close(fd)
 

@@ -8,14 +8,16 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
-from isobox._backends.bubblewrap import processes, space, view
+from isobox._backends.bubblewrap import processes
+from isobox._channel.ends import Tally, explained
 from isobox._core.results import Usage
+from isobox._linux import space, system
 from isobox._linux.cgroups import (
     ControlGroup,
     ControlGroups,
@@ -43,17 +45,8 @@ _STALE: Final = 5.0
 #: Seconds that processes have to end when they are killed.
 _END: Final = 10.0
 
-_PRIVATE: Final = ("/tmp", "/var/tmp", "/dev/shm", view.HOME)  # noqa: S108
+_PRIVATE: Final = ("/tmp", "/var/tmp", "/dev/shm", system.HOME)  # noqa: S108
 _NOTHING: Final = GroupUsage(memory=None, cpu=None, pids=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How often each limit has struck so far."""
-
-    memory: int = 0
-    processes: int = 0
-    disk: int = 0
 
 
 class Control:
@@ -223,11 +216,7 @@ class Control:
             before: The tally when it started.
             end: What the guest says of its end.
         """
-        if end.exit_code == 0 and not end.timed_out:
-            return end
-        limit = _struck(before, self.tally()) or _by_signal(op, end)
-        killed = end.exit_code == 137 and not end.timed_out
-        return replace(end, limit=limit, oom_killed=limit == "memory" and killed)
+        return explained(op, before, self.tally(), end)
 
     def usage(self) -> Usage:
         """Return what the sandbox uses now."""
@@ -301,22 +290,3 @@ def _workload(found: list[Seen]) -> list[Seen]:
     """Leave out what is ours: the first process, and the guest below it."""
     ours = {seen.pid for seen in found[:1]}
     return [seen for seen in found[1:] if seen.parent not in ours]
-
-
-def _struck(before: Tally, after: Tally) -> str | None:
-    if after.disk > before.disk:
-        return "disk"
-    if after.memory > before.memory:
-        return "memory"
-    return "processes" if after.processes > before.processes else None
-
-
-def _by_signal(op: Spawn, end: Exit) -> str | None:
-    if end.exit_code == 153:
-        return "file_size"
-    if end.exit_code == 152:
-        return "cpu"
-    allowed = op.limits.get("cpu")
-    # The kernel kills at once where the soft limit is the hard one.
-    overdrawn = allowed is not None and end.duration >= allowed
-    return "cpu" if overdrawn and end.exit_code == 137 and not end.timed_out else None

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from isobox._backends.bubblewrap import difftext, sweep
+from isobox._backends.bubblewrap import difftext
 from isobox._backends.bubblewrap.apply import admissible, apply
 from isobox._backends.bubblewrap.changes import Items, Private, compare, stamp
 from isobox._core import paths
 from isobox._linux import trees
 from isobox._linux.launching import Overlay
 from isobox._linux.overlay import STAGE, UPPER, WORK, Layer, refusal
+from isobox._workdir import sweep
 from isobox.errors import ArchiveError, SandboxLostError, StorageError
 
 if TYPE_CHECKING:

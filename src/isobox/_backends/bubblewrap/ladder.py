@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from isobox._backends.bubblewrap import machine, view
 from isobox._guest import bundle
-from isobox._linux import confining, landlock, seccomp
+from isobox._linux import confining, landlock, seccomp, system
 from isobox._linux.uids import HOST_UIDS, UidRange
 from isobox.abc import Barrier, MinIsolation
 from isobox.errors import BackendUnavailableError, UnsupportedError
@@ -243,7 +243,7 @@ def _rules(plan: Plan, version: int) -> confining.Rules:
 
 
 def _readable(python: str) -> list[str]:
-    own = [path for pattern in view.ETC for path in glob.glob(pattern)]
+    own = [path for pattern in system.ETC for path in glob.glob(pattern)]
     named = [f"/etc/{name}" for name in _NAMES]
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(python)))
     wanted = dict.fromkeys([*_SYSTEM, *own, *named, "/proc", prefix])

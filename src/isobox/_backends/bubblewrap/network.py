@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from isobox._backends.bubblewrap import processes
 from isobox._channel.trap import DNS
+from isobox._linux import system
 from isobox._linux.planting import PlantingError, Soil, plant
 from isobox.abc import Barrier
 from isobox.errors import BackendUnavailableError, InvalidArgumentError
@@ -41,8 +42,6 @@ BARRIER: Final = Barrier(
     "what leaves passes the filter on the host",
 )
 
-_RESOLVER: Final = {"/etc/resolv.conf": b"nameserver 127.0.0.1\n"}
-
 
 def check(capture: Capture | None) -> None:
     """Refuse ports that cannot be.
@@ -63,7 +62,7 @@ def check(capture: Capture | None) -> None:
 
 def files(spec: SandboxSpec) -> dict[str, bytes]:
     """Return the files of `spec`, and where it is captured a resolver's address."""
-    made_up = {} if spec.capture is None else _RESOLVER
+    made_up = {} if spec.capture is None else system.RESOLVER
     return made_up | {file.path: file.data for file in spec.files}
 
 

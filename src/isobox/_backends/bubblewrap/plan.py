@@ -9,17 +9,14 @@ from isobox import _workdir
 from isobox._backends.bubblewrap import (
     binary,
     control,
-    files,
     ladder,
     network,
-    protect,
-    sweep,
     view,
 )
 from isobox._backends.bubblewrap.control import Control
 from isobox._backends.bubblewrap.copy import PrivateView
 from isobox._guest import bundle
-from isobox._linux import seccomp
+from isobox._linux import placing, seccomp, system
 from isobox._linux.launching import (
     STAGE,
     IdMap,
@@ -28,6 +25,7 @@ from isobox._linux.launching import (
     launch_command,
     launch_spec,
 )
+from isobox._workdir import protect, sweep
 
 if TYPE_CHECKING:
     import contextlib
@@ -87,7 +85,7 @@ class Plan:
             self.uid = ladder.lease(self)
         path = spec.workdir or self.temporary()
         self.workdir = self._opened(path)
-        self.inside = path if rung == "landlock" else view.ROOT
+        self.inside = path if rung == "landlock" else system.ROOT
         self.scratch = ladder.scratch(self) if rung == "landlock" else ""
         self.private = PrivateView(self) if spec.mode == "copy" else None
         measured = self.workdir if self.private is None else self.private.layer
@@ -139,26 +137,38 @@ class Plan:
         proc = self.rung == "full"
         view.isolate(shown, proc=proc)
         given = network.files(spec)
-        view.system(shown, given)
+        view.programs(shown, given)
         self.python = view.interpreter(shown)
         view.scratch(shown, control.fitted(spec.limits), proc=proc)
         shown.add(
-            "--ro-bind-data", shown.data(bundle.program(self.python)), view.PROGRAM
+            "--ro-bind-data", shown.data(bundle.program(self.python)), system.PROGRAM
         )
         view.mounts(shown, spec.mounts, spec.workdir)
-        files.show(shown, given, spec.mounts)
+        seen = placing.of_host(spec.mounts)
+        for place, data in placing.places(given, seen).items():
+            shown.add("--ro-bind-data", shown.data(data), place)
         bind = "--ro-bind-fd" if spec.read_only else "--bind-fd"
-        shown.add(bind, str(self.workdir), view.ROOT)
+        shown.add(bind, str(self.workdir), system.ROOT)
         if spec.read_only:
-            self.sealed.append(view.ROOT)
+            self.sealed.append(system.ROOT)
         elif spec.protect and spec.workdir is not None and self.private is None:
-            protect.show(self)
-        guest = [self.python, "-I", "-S", view.PROGRAM]
+            self._protect()
+        guest = [self.python, "-I", "-S", system.PROGRAM]
         if not proc:
             guest = ladder.without_proc(self, guest)
         view.seal(shown)
         shown.add("--chdir", "/", "--seccomp", shown.data(self._filter()))
         return self._launched(guest)
+
+    def _protect(self) -> None:
+        found = protect.hold(self.workdir, self.spec.unprotected, self.held)
+        for path, writable in found.mounts:
+            bind = "--bind-fd" if writable else "--ro-bind-fd"
+            self.shown.add(bind, self.beneath(path), protect.inside(path))
+        for path in found.sockets:
+            empty = self.shown.data(b"")
+            self.shown.add("--ro-bind-data", empty, protect.inside(path))
+        self.sealed.extend(protect.inside(path) for path in found.held)
 
     def _filter(self) -> bytes:
         return seccomp.build(
@@ -205,19 +215,9 @@ class Plan:
         }
 
 
-_PATH = (
-    "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin",
-)  # fmt: skip
-
-
 def _environment(plan: Plan) -> dict[str, bytes]:
     env = {
-        "PATH": ":".join(dict.fromkeys([*_PATH, os.path.dirname(plan.python)])),
-        "HOME": view.HOME,
-        "USER": "agent",
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+        **system.environment(plan.python),
         **ladder.environment(plan),
         **plan.spec.env,
     }

@@ -16,12 +16,12 @@ from isobox._backends.bubblewrap import (
     ladder,
     machine,
     network,
-    sweep,
 )
 from isobox._backends.bubblewrap.copy import noted
 from isobox._backends.bubblewrap.plan import Plan
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._channel.start import GuestChild, GuestFailedError
+from isobox._workdir import sweep
 from isobox.abc import (
     Availability,
     Capability,

@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import stat
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from isobox._core.paths import within
-from isobox.errors import BackendUnavailableError, InvalidArgumentError
+from isobox._linux import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from isobox.abc import Limits, Mount
 
-ROOT: Final = "/workspace"
-HOME: Final = "/home/agent"
-PROGRAM: Final = "/run/isobox/guest"
-UID: Final = 1000
 MiB = 1024 * 1024
 _PAGE: Final = 4096
-
-#: A mount at one of these, or above it, would hide what the sandbox needs.
-TAKEN = (ROOT, PROGRAM, "/usr", "/etc/passwd", "/proc", "/dev", "/tmp")  # noqa: S108
-
-#: Read-only, where the host has them. None holds secrets; none is /etc itself.
-ETC = (
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/fonts",
-    "/etc/java*",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/mime.types",
-    "/etc/pki/ca-trust",
-    "/etc/pki/tls/certs",
-    "/etc/protocols",
-    "/etc/python3*",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-)
-
-#: Made up for the sandbox; a file of the spec takes the place of one.
-FILES = {
-    "/etc/passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\n"
-    f"agent:x:{UID}:{UID}:agent:{HOME}:/bin/bash\n"
-    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-    "/etc/group": f"root:x:0:\nagent:x:{UID}:\nnogroup:x:65534:\n",
-    "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
-    "/etc/resolv.conf": "",
-    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-}
 
 #: What a /proc of the sandbox's own still tells about the host: its hardware,
 #: disks and boot, when its devices interrupt, other users' keys and processes.
@@ -144,35 +103,27 @@ def isolate(view: View, *, proc: bool = True) -> None:
     view.add(
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
         "--unshare-cgroup-try", "--unshare-net",
-        "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox",
+        "--uid", str(system.UID), "--gid", str(system.UID), "--hostname", "sandbox",
         "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
         "--clearenv",
     )  # fmt: skip
 
 
-SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-
-
-def system(view: View, given: Mapping[str, bytes]) -> None:
+def programs(view: View, given: Mapping[str, bytes]) -> None:
     """Show the system's programs, and an /etc of few files, some of them given."""
     view.add("--ro-bind", "/usr", "/usr")
-    for name in SYSTEM:
+    for name in system.SYSTEM:
         path = f"/{name}"
         if os.path.islink(path):
             view.add("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             view.add("--ro-bind", path, path)
     view.add("--dir", "/etc")
-    for path in etc():
+    for path in system.etc():
         view.add("--ro-bind", path, path)
-    for path, text in FILES.items():
+    for path, text in system.FILES.items():
         content = given.get(path, text.encode())
         view.add("--ro-bind-data", view.data(content), path)
-
-
-def etc() -> list[str]:
-    """Return what of the host's /etc is shown."""
-    return [path for pattern in ETC for path in sorted(glob.glob(pattern))]
 
 
 def scratch(view: View, limits: Limits, *, proc: bool = True) -> None:
@@ -185,7 +136,7 @@ def scratch(view: View, limits: Limits, *, proc: bool = True) -> None:
     _tmpfs(view, "/dev/shm", 64 * MiB, "1777")  # noqa: S108 - in the sandbox
     _tmpfs(view, "/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
     _tmpfs(view, "/var/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
-    _tmpfs(view, HOME, limits.tmp, "0700")
+    _tmpfs(view, system.HOME, limits.tmp, "0700")
     _tmpfs(view, "/run", 4 * MiB, "0755")
 
 
@@ -224,70 +175,22 @@ def mounts(view: View, wanted: Iterable[Mount], workdir: str | None) -> None:
     """Show host directories and files read-only.
 
     Raises:
-        InvalidArgumentError: One does not exist, is neither a directory nor a
-            file, would hide what the sandbox needs, or is reached by a link in
-            the workspace, which commands may have put there.
+        InvalidArgumentError: One cannot be shown.
     """
-    for mount in wanted:
-        source = os.path.realpath(mount.source)
-        named = os.path.abspath(mount.source)
-        if source != named and workdir is not None and within(named, workdir):
-            raise InvalidArgumentError(
-                f"mounts: {mount.source!r} is reached by a link in the workspace, "
-                f"which commands can turn; name where it leads: {source}",
-                path=mount.source,
-            )
-        if source == "/":
-            raise InvalidArgumentError(
-                "mounts: the whole host is not to be seen; name what is needed",
-                path=mount.source,
-            )
-        if within(mount.target, ROOT):
-            raise InvalidArgumentError(
-                f"mounts: {mount.target!r} is in the workspace, where it would need "
-                "something to stand on; choose a target outside",
-                path=mount.target,
-            )
-        if not (os.path.isdir(source) or os.path.isfile(source)):
-            # A read-only mount of a socket does not stop anybody to connect.
-            raise InvalidArgumentError(
-                f"mounts: {mount.source!r} is neither a directory nor a file",
-                path=mount.source,
-            )
-        if any(within(taken, mount.target) for taken in TAKEN):
-            raise InvalidArgumentError(
-                f"mounts: {mount.target!r} would hide what the sandbox needs",
-                path=mount.target,
-            )
-        view.add("--ro-bind-fd", view.tree(source), mount.target)
+    for source, target in system.mounts(wanted, workdir):
+        view.add("--ro-bind-fd", view.tree(source), target)
 
 
 def interpreter(view: View) -> str:
     """Return a Python for the guest, as the sandbox sees it.
 
-    The system's if there is one; else the one that runs isobox, wherever it
-    lives: it is bound by descriptor, so that no directory above it must be
-    open to the sandbox's user.
+    It is bound by descriptor, so that no directory above it must be open to the
+    sandbox's user.
 
     Raises:
         BackendUnavailableError: There is none that will do.
     """
-    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
-        if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
-            return path
-    return _own_interpreter(view)
-
-
-def _own_interpreter(view: View) -> str:
-    prefix = os.path.realpath(sys.base_prefix)
-    name = "python{}.{}".format(*sys.version_info)
-    path = os.path.join(prefix, "bin", name)
-    if not os.access(path, os.X_OK):
-        raise BackendUnavailableError(
-            f"no Python for the guest: neither /usr/bin/python3 nor {path}",
-            fix="apt-get install python3-minimal",
-            backend="bubblewrap",
-        )
-    if not prefix.startswith("/usr/"):
+    path, prefix = system.interpreter("bubblewrap")
+    if prefix is not None:
         view.add("--ro-bind-fd", view.tree(prefix), prefix)
     return path

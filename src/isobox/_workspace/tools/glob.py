@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
 from isobox._core.ops import Scan
+from isobox._core.paths import referred
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.schema import flag, optional_text, text, whole
 from isobox._workspace.tools.tool import SessionTool
@@ -58,6 +59,7 @@ class Glob(SessionTool[GlobArguments]):
 
     @override
     async def _perform(self, given: GlobArguments) -> ToolResult:
+        given = replace(given, pattern=referred(given.pattern))
         if ".." in given.pattern.split("/"):
             return failed(
                 'pattern holds ".."; give the directory to search as path',

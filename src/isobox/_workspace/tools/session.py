@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.paths import within
+from isobox._workspace.offload.names import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,8 @@ class Session:
         """Return a fresh absolute path for output that is long."""
         # A shell may stand anywhere: only an absolute path leads there from all.
         root = self.workspace.root.rstrip("/")
-        return f"{root}/sessions/{self.id}/tool_result-{secrets.token_hex(4)}.txt"
+        name = f"tool_result-{secrets.token_hex(4)}.txt"
+        return f"{root}/{folder_of(self.id)}/{name}"
 
     def seen(self, path: str) -> Seen | None:
         """Return what the file at an absolute path was when last seen."""

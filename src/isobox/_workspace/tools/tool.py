@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from typing_extensions import override
 
+from isobox._layers.caller import calling
 from isobox._workspace.tools.schema import (
     BadArgumentsError,
     parsed,
@@ -126,7 +127,8 @@ class SessionTool(Tool, Generic[A]):
             problems = "\n".join(f"- {each}" for each in error.problems)
             return failed(f"{self.name} was not run:\n{problems}", error="arguments")
         try:
-            result = await self._perform(given)
+            with calling(self.name):
+                result = await self._perform(given)
         except (SandboxLostError, WorkspaceClosedError):
             raise
         except IsoboxError as error:

@@ -18,22 +18,20 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from isobox._backends.bubblewrap import view
-from isobox._backends.bubblewrap.stand_ins import StandIns
 from isobox._core.paths import within
 from isobox._core.protected import ABSENT, ANYWHERE, IN_ROOT, SKIPPED
+from isobox._linux import system
 from isobox._linux.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS,
     openat2,
 )
+from isobox._workdir.stand_ins import StandIns
 from isobox.errors import InvalidArgumentError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from isobox._backends.bubblewrap.plan import Plan
 
 _MOST_NAMES: Final = 300
 _MOST_DIRECTORIES: Final = 50_000
@@ -73,32 +71,48 @@ class Survey:
         ]
 
 
-def show(plan: Plan) -> None:
-    """Mount every protected name read-only, and what leads to it on itself.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What has to be mounted in a sandbox so that protected names stay.
+
+    Attributes:
+        mounts: Paths below the root, in the order in which they are mounted on
+            themselves, and whether each is writable.
+        held: Those among them that are not.
+        sockets: Paths that need something harmless in their place.
+    """
+
+    mounts: list[tuple[str, bool]]
+    held: list[str]
+    sockets: list[str]
+
+
+def hold(root: int, unprotected: frozenset[str], until: contextlib.ExitStack) -> Held:
+    """Find every protected name, and see that those that are absent stand.
+
+    Args:
+        root: A descriptor of the directory.
+        unprotected: Names that may be written all the same.
+        until: When it closes, what the sandbox has done meanwhile is undone.
 
     Raises:
         InvalidArgumentError: There are more than can be held, or one that
             cannot be.
         StorageError: A stand-in cannot be made.
     """
-    root, unprotected = plan.workdir, plan.spec.unprotected
     stand_ins = StandIns(root, ABSENT - unprotected)
-    plan.held.callback(stand_ins.release)
+    until.callback(stand_ins.release)
     found = survey(root, unprotected)
     found.hold(_on_path(root) - unprotected)
     found.hold(_led_to(root, found.links))
-    plan.held.callback(_look_after, os.dup(root), found, unprotected)
-    shown: set[str] = set()
+    until.callback(_look_after, os.dup(root), found, unprotected)
+    mounts: dict[str, bool] = {}
     for path in found.held:
         _refuse_other_names(root, path)
-        for above in _above(path):
-            if above not in shown:
-                shown.add(above)
-                plan.shown.add("--bind-fd", plan.beneath(above), _inside(above))
-        plan.shown.add("--ro-bind-fd", plan.beneath(path), _inside(path))
-    for path in found.sockets:
-        plan.shown.add("--ro-bind-data", plan.shown.data(b""), _inside(path))
-    plan.sealed.extend(_inside(path) for path in found.held)
+        # A directory above could be renamed, were it no mount.
+        mounts.update(dict.fromkeys(_above(path), True))
+        mounts[path] = False
+    return Held(list(mounts.items()), found.held, found.sockets)
 
 
 def _on_path(root: int) -> set[str]:
@@ -278,8 +292,9 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
-def _inside(path: str) -> str:
-    return f"{view.ROOT}/{path}"
+def inside(path: str) -> str:
+    """Return where the sandbox has a path below the workspace."""
+    return f"{system.ROOT}/{path}"
 
 
 def open_beneath(root: int, path: str) -> int:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from isobox import _workdir
-from isobox._backends.bubblewrap import stand_ins
 from isobox._linux.cgroups import ControlGroups
+from isobox._workdir import stand_ins
 from isobox.errors import IsoboxError, StorageError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from isobox._backends.bubblewrap import view
 from isobox._core.paths import within
+from isobox._linux import system
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -14,30 +14,32 @@ if TYPE_CHECKING:
 
     from isobox.abc import Mount
 
-_CLOSED: Final = (view.ROOT, "/proc", "/dev", os.path.dirname(view.PROGRAM))
-_DIRECTORIES: Final = (*view.TAKEN, "/etc/ssl/certs", "/run", "/var/tmp", view.HOME)  # noqa: S108 - in the sandbox
+_CLOSED: Final = (system.ROOT, "/proc", "/dev", os.path.dirname(system.PROGRAM))
+_DIRECTORIES: Final = (*system.TAKEN, "/etc/ssl/certs", "/run", "/var/tmp", system.HOME)  # noqa: S108 - in the sandbox
 
 
-def show(shown: view.View, given: Mapping[str, bytes], mounts: Iterable[Mount]) -> None:
-    """Show read-only files, those of `view.FILES` aside.
+def places(given: Mapping[str, bytes], of_host: Mapping[str, str]) -> dict[str, bytes]:
+    """Return what stands where, with no link on the way, `system.FILES` aside.
+
+    Args:
+        given: Content by path.
+        of_host: Where in the sandbox which part of the host is seen.
 
     Raises:
         InvalidArgumentError: A path is none that a file can have here.
     """
-    of_host = {path: path for path in _of_host()}
-    of_host |= {mount.target: os.path.realpath(mount.source) for mount in mounts}
-    # bwrap cannot cover what it has made itself.
-    places = {_place(path, of_host): data for path, data in given.items()}
-    for place, data in places.items():
-        if place not in view.FILES:
-            shown.add("--ro-bind-data", shown.data(data), place)
+    placed = {_place(path, of_host): data for path, data in given.items()}
+    return {place: data for place, data in placed.items() if place not in system.FILES}
 
 
-def _of_host() -> list[str]:
-    return ["/usr", *(f"/{name}" for name in view.SYSTEM), *view.etc()]
+def of_host(mounts: Iterable[Mount]) -> dict[str, str]:
+    """Return where what of the host is seen, by default and by mounts."""
+    shared = ["/usr", *(f"/{name}" for name in system.SYSTEM), *system.etc()]
+    seen = {path: path for path in shared}
+    return seen | {mount.target: os.path.realpath(mount.source) for mount in mounts}
 
 
-def _place(path: str, of_host: dict[str, str]) -> str:
+def _place(path: str, of_host: Mapping[str, str]) -> str:
     """Return where a file stands, with no link on the way."""
     if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path:
         raise _refused(path, "is no absolute path without `.` and `..`")
@@ -53,7 +55,7 @@ def _place(path: str, of_host: dict[str, str]) -> str:
     return path
 
 
-def _over(path: str, host: str, of_host: dict[str, str]) -> str:
+def _over(path: str, host: str, of_host: Mapping[str, str]) -> str:
     """Return where a file stands that covers `host`, a file of the host's."""
     real = os.path.realpath(host)
     if not os.path.isfile(real):

@@ -1,0 +1,102 @@
+"""What a container achieves, dimension by dimension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from isobox.abc import Barrier, Isolation
+
+if TYPE_CHECKING:
+    from isobox._backends.docker.ability import Ability
+    from isobox._backends.docker.recipe import Recipe
+
+MiB: Final = 1024 * 1024
+#: Runtimes whose containers have a kernel of their own.
+_GVISOR: Final = "runsc"
+_KATA: Final = "kata"
+
+
+def achieved(recipe: Recipe, ability: Ability) -> Isolation:
+    """Return what holds a container that was made by `recipe`."""
+    return Isolation(
+        backend="docker",
+        process=Barrier("strong", "pid and ipc namespaces of the container"),
+        file_system=_files(recipe),
+        user_identity=_user(recipe, ability),
+        network=_network(recipe),
+        system_calls=_calls(recipe, ability),
+        resources=_resources(recipe),
+        secrets=Barrier(
+            "strong", "the image's environment and what was asked, nothing of the host"
+        ),
+        tenant=_tenant(recipe, ability),
+    )
+
+
+def _files(recipe: Recipe) -> Barrier:
+    parts = ["mount namespace over the image's files"]
+    parts.append(
+        "a read-only root, private /tmp and home"
+        if recipe.options.read_only_root
+        else "a root that can be written, which goes with the container"
+    )
+    if recipe.spec.workdir is not None:
+        parts.append("of the host the workspace's directory, all of it")
+    return Barrier("strong", "; ".join(parts))
+
+
+def _user(recipe: Recipe, ability: Ability) -> Barrier:
+    held = "no capabilities, no_new_privs"
+    if recipe.user.uid:
+        return Barrier("strong", f"uid {recipe.user.uid}, {held}")
+    if ability.rootless:
+        return Barrier("strong", f"root of a user namespace, {held}")
+    return Barrier("partial", f"root of the container, {held}")
+
+
+def _network(recipe: Recipe) -> Barrier:
+    alone = "network namespace with nothing but a loopback"
+    if recipe.spec.capture is None:
+        return Barrier("strong", alone)
+    return Barrier(
+        "strong", f"{alone}; what leaves passes the guest to the filter on the host"
+    )
+
+
+def _calls(recipe: Recipe, ability: Ability) -> Barrier:
+    runtime = recipe.options.runtime or ability.runtime
+    if _GVISOR in runtime:
+        return Barrier("strong", "gVisor: a kernel in user space answers them")
+    if _KATA in runtime:
+        return Barrier("strong", "Kata: a virtual machine with its own kernel")
+    if ability.seccomp:
+        return Barrier("strong", "the engine's seccomp filter")
+    return Barrier("none", "the engine has no seccomp filter")
+
+
+def _resources(recipe: Recipe) -> Barrier:
+    limits = recipe.spec.limits
+    held: list[str] = []
+    if limits.memory is not None:
+        held.append(f"{limits.memory // MiB} MiB of memory")
+    if limits.processes is not None:
+        held.append(f"{limits.processes} processes")
+    if limits.cpus is not None:
+        held.append(f"{limits.cpus:g} CPUs")
+    parts = [f"a control group holds {', '.join(held)}"] if held else []
+    parts.append("rlimits of each process, sized tmpfs")
+    if limits.memory is None:
+        parts.append("no bound on memory: none was asked")
+    parts.append("no bound on the workspace's size")
+    bounded = limits.memory is not None and limits.processes is not None
+    return Barrier("strong" if bounded else "partial", "; ".join(parts))
+
+
+def _tenant(recipe: Recipe, ability: Ability) -> Barrier:
+    if ability.user_namespaces:
+        return Barrier("strong", "a user namespace of the engine's")
+    if _GVISOR in (recipe.options.runtime or ability.runtime):
+        return Barrier("strong", "gVisor's kernel is the container's own")
+    return Barrier(
+        "partial", f"the host knows uid {recipe.user.uid} too; containers may share it"
+    )

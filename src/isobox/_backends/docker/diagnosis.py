@@ -1,0 +1,79 @@
+"""Why a container cannot be used, in words that help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isobox._backends.docker.engine import EngineError, part
+from isobox.errors import BackendUnavailableError, SandboxLostError
+
+if TYPE_CHECKING:
+    from isobox._backends.docker.engine import Answer, Engine
+
+_INVALID = 400
+
+
+async def of_end(engine: Engine, container: str) -> str:
+    """Return why the stream to a container has ended; never raises."""
+    try:
+        state = part(await engine.inspect(container), "State")
+    except EngineError as error:
+        if error.missing:
+            return "the container was removed"
+        return f"the container engine refuses to describe it: {error.message}"
+    except BackendUnavailableError:
+        return "the container engine is gone"
+    return of_state(state) or "the stream to the container ended"
+
+
+def of_state(state: Answer) -> str | None:
+    """Return what is wrong with a container in this state; None if it runs."""
+    if state.get("Paused") is True:
+        return "the container is paused"
+    if state.get("Running") is True:
+        return None
+    if state.get("OOMKilled") is True:
+        return "the container ran out of memory and was killed"
+    code: object = state.get("ExitCode")
+    told = str(state.get("Error") or "")[:500]
+    return f"the container has stopped (status {code})" + (f": {told}" if told else "")
+
+
+def of_create(error: EngineError, image: str) -> BackendUnavailableError:
+    """Return the error for a container that the engine does not make or start."""
+    text = error.message
+    if error.missing and "image" in text.lower():
+        return BackendUnavailableError(
+            f"the engine has no image {image!r}",
+            fix=f"docker pull {image}",
+            backend="docker",
+        )
+    if "runtime" in text and error.status == _INVALID:
+        return BackendUnavailableError(
+            f"the engine does not know this runtime: {text}",
+            fix="start it with --add-runtime NAME=PATH",
+            backend="docker",
+        )
+    return BackendUnavailableError(
+        f"the engine cannot start the container: {text}", backend="docker"
+    )
+
+
+def discarded(answer: Answer) -> BackendUnavailableError | None:
+    """Return the error for a limit that the engine has left out, if any."""
+    warnings: object = answer.get("Warnings")
+    if not isinstance(warnings, list):
+        return None
+    lost = [line for line in map(str, warnings) if "discarded" in line.lower()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if not lost:
+        return None
+    return BackendUnavailableError(
+        f"the engine does not hold a limit that was asked for: {' '.join(lost)[:500]}",
+        fix="leave the limit out, or give the engine the control group it needs",
+        backend="docker",
+    )
+
+
+def lost(why: str) -> SandboxLostError:
+    """Return the error of a call whose container is gone."""
+    return SandboxLostError(why, backend="docker")

@@ -1,0 +1,315 @@
+"""The engine's API: few calls, each with an end, each answer checked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
+
+import aiodocker
+import aiohttp
+
+from isobox._backends.docker import hijack
+from isobox.errors import BackendUnavailableError, SandboxLostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from isobox._backends.docker.hijack import Hijacked
+    from isobox._backends.docker.places import Place
+
+#: Seconds that an answer may take; an engine that starts a container needs more.
+_USUAL, _LONG = 10.0, 60.0
+_MISSING, _CONFLICT = 404, 409
+#: What aiodocker says of an engine that it does not reach.
+_UNREACHED: Final = 900
+
+#: An object of JSON, as the engine sends it.
+Answer = dict[str, Any]
+
+
+class EngineError(Exception):
+    """The engine refused.
+
+    Attributes:
+        status: The status of HTTP.
+        message: What it said, bounded.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message[:2000]
+        super().__init__(self.message)
+
+    @property
+    def missing(self) -> bool:
+        """Whether what was named is not there."""
+        return self.status == _MISSING
+
+    @property
+    def conflict(self) -> bool:
+        """Whether there is something of that name, or it is not in that state."""
+        return self.status == _CONFLICT
+
+
+class Engine:
+    """A connection to one engine.
+
+    Every call raises BackendUnavailableError when the engine is not reached or
+    does not answer in time, and EngineError when it refuses.
+
+    Attributes:
+        place: Where it is.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._docker = aiodocker.Docker(
+            url=place.url, timeout=aiohttp.ClientTimeout(total=_LONG)
+        )
+
+    async def aclose(self) -> None:
+        """Hang up."""
+        await self._docker.close()
+
+    # Containers.
+
+    async def create(self, name: str, config: Mapping[str, object]) -> Answer:
+        """Make a container; returns its id and what was left out of the config."""
+        return await self._json(
+            "containers/create", "POST", params={"name": name}, data=config
+        )
+
+    async def inspect(self, container: str) -> Answer:
+        """Describe a container."""
+        return await self._json(f"containers/{_quoted(container)}/json")
+
+    async def start(self, container: str) -> None:
+        """Start it; nothing happens when it runs."""
+        await self._json(f"containers/{_quoted(container)}/start", "POST", time=_LONG)
+
+    async def unpause(self, container: str) -> None:
+        """Let it go on."""
+        await self._json(f"containers/{_quoted(container)}/unpause", "POST")
+
+    async def update(self, container: str, config: Mapping[str, object]) -> Answer:
+        """Change its limits while it runs."""
+        path = f"containers/{_quoted(container)}/update"
+        return await self._json(path, "POST", data=config)
+
+    async def remove(self, container: str) -> None:
+        """Kill and remove it; one that is gone, or going, is fine."""
+        path = f"containers/{_quoted(container)}"
+        with _gone_is_fine():
+            await self._json(
+                path, "DELETE", params={"force": "1", "v": "1"}, time=_LONG
+            )
+
+    async def containers(self, **filters: list[str]) -> list[Answer]:
+        """List containers, ended ones included."""
+        params = {"all": "1", "filters": json.dumps(filters)}
+        return await self._list("containers/json", params)
+
+    async def unpack(self, container: str, path: str, archive: bytes) -> None:
+        """Unpack a tar archive in it, as the engine's own user."""
+        await self._json(
+            f"containers/{_quoted(container)}/archive",
+            "PUT",
+            params={"path": path, "noOverwriteDirNonDir": "1"},
+            data=archive,
+        )
+
+    async def stats(self, container: str) -> Answer:
+        """Say what it uses now."""
+        params = {"stream": "0", "one-shot": "1"}
+        return await self._json(f"containers/{_quoted(container)}/stats", params=params)
+
+    async def commit(self, container: str, repository: str, tag: str) -> str:
+        """Make an image of its root; returns the image's id."""
+        params = {
+            "container": container, "repo": repository, "tag": tag, "pause": "1",
+        }  # fmt: skip
+        made = await self._json("commit", "POST", params=params, data={}, time=_LONG)
+        return text(made, "Id")
+
+    # Images and volumes.
+
+    async def image(self, name: str) -> Answer:
+        """Describe an image."""
+        return await self._json(f"images/{quote(name, safe='/:@')}/json")
+
+    async def remove_image(self, name: str) -> None:
+        """Remove an image; one that is gone, or used elsewhere, is fine."""
+        with _gone_is_fine():
+            await self._json(f"images/{quote(name, safe='/:@')}", "DELETE")
+
+    async def volumes(self, **filters: list[str]) -> list[Answer]:
+        """List volumes."""
+        params = {"filters": json.dumps(filters)}
+        found = (await self._json("volumes", params=params)).get("Volumes")
+        return _objects(found)
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove a volume; one that is gone, or used elsewhere, is fine."""
+        with _gone_is_fine():
+            await self._json(f"volumes/{_quoted(name)}", "DELETE")
+
+    # The engine itself.
+
+    async def version(self) -> Answer:
+        """Say which engine it is."""
+        return await self._json("version")
+
+    async def info(self) -> Answer:
+        """Say what it can do."""
+        return await self._json("info")
+
+    # Streams.
+
+    async def attach(self, container: str) -> Hijacked:
+        """Open a stream to the main process.
+
+        Raises:
+            SandboxLostError: The engine refused.
+        """
+        ask = "stream=1&stdin=1&stdout=1&stderr=1"
+        return await self._stream(f"containers/{_quoted(container)}/attach?{ask}")
+
+    async def execute(self, container: str, argv: list[str], user: str) -> Hijacked:
+        """Start a process in it, and open a stream to that.
+
+        Raises:
+            SandboxLostError: The engine refused.
+        """
+        config: dict[str, object] = {
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Tty": False,
+            "Privileged": False,
+            "User": user,
+            "Cmd": argv,
+            "WorkingDir": "/",
+        }
+        made = await self._json(
+            f"containers/{_quoted(container)}/exec", "POST", data=config
+        )
+        begin = {"Detach": False, "Tty": False}
+        return await self._stream(f"exec/{_quoted(text(made, 'Id'))}/start", begin)
+
+    async def _stream(self, path: str, body: object | None = None) -> Hijacked:
+        await self._negotiated()
+        path = f"/{self._docker.api_version}/{path}"
+        security = _security(self._docker)
+        async with self._in_time(_LONG):
+            return await hijack.open_stream(self.place, path, body, security=security)
+
+    async def _negotiated(self) -> None:
+        if self._docker.api_version == "auto":
+            await self.version()
+
+    # One call.
+
+    async def _list(self, path: str, params: Mapping[str, str]) -> list[Answer]:
+        return _objects(await self._any(path, "GET", params, None, _USUAL))
+
+    async def _json(
+        self,
+        path: str,
+        method: str = "GET",
+        *,
+        params: Mapping[str, str] | None = None,
+        data: object | None = None,
+        time: float = _USUAL,
+    ) -> Answer:
+        answer = await self._any(path, method, params, data, time)
+        return cast("Answer", answer) if isinstance(answer, dict) else {}
+
+    async def _any(
+        self,
+        path: str,
+        method: str,
+        params: Mapping[str, str] | None,
+        data: object | None,
+        time: float,
+    ) -> object:
+        async with self._in_time(time):
+            return cast(
+                "object",
+                await self._docker._query_json(  # noqa: SLF001 - updates have no other
+                    path,
+                    method,
+                    params=None if params is None else dict(params),
+                    data=data,
+                ),
+            )
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise self._silent(f"does not answer within {seconds:g} s") from error
+        except aiodocker.DockerError as error:
+            if error.status == _UNREACHED:
+                raise self._silent(f"is not reached: {error.message}") from error
+            raise EngineError(error.status, str(error.message)) from error
+        except (OSError, aiohttp.ClientError) as error:
+            raise self._silent(f"is not reached: {error}") from error
+
+    def _silent(self, what: str) -> BackendUnavailableError:
+        return BackendUnavailableError(
+            f"the container engine at {self.place.url} {what}",
+            fix=f"start it, or name another: {self.place.origin}",
+            backend="docker",
+        )
+
+
+def text(answer: Mapping[str, Any], name: str) -> str:
+    """Return a text of an answer.
+
+    Raises:
+        SandboxLostError: The engine did not say.
+    """
+    value: object = answer.get(name)
+    if not isinstance(value, str):
+        raise SandboxLostError(f"the container engine did not say {name}")
+    return value
+
+
+def part(answer: Mapping[str, Any], *names: str) -> Answer:
+    """Return an object in an answer; an empty one where there is none."""
+    found: object = answer
+    for name in names:
+        found = cast("Answer", found).get(name) if isinstance(found, dict) else None
+    return cast("Answer", found) if isinstance(found, dict) else {}
+
+
+def _objects(found: object) -> list[Answer]:
+    if not isinstance(found, list):
+        return []
+    items = cast("list[object]", found)
+    return [cast("Answer", item) for item in items if isinstance(item, dict)]
+
+
+@contextlib.contextmanager
+def _gone_is_fine() -> Any:  # noqa: ANN401
+    try:
+        yield
+    except EngineError as error:
+        if not (error.missing or error.conflict):
+            raise
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _security(docker: aiodocker.Docker) -> ssl.SSLContext | None:
+    if not docker.docker_host.startswith("https://"):
+        return None
+    return docker._docker_machine_ssl_context()  # noqa: SLF001 - by the same variables

@@ -1,0 +1,107 @@
+"""Where the engine is: what was named, the environment, the usual sockets."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from isobox.errors import BackendUnavailableError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_VARIABLES: Final = ("DOCKER_HOST", "CONTAINER_HOST")
+_DEFAULT_PORT: Final = 2375
+_INSTALL: Final = "apt-get install docker.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An engine's address.
+
+    Attributes:
+        url: `unix://` and a path, or `tcp://`, a host and a port.
+        origin: What named it, for messages.
+    """
+
+    url: str
+    origin: str
+
+    @property
+    def path(self) -> str | None:
+        """The socket's path on this machine; None for an address."""
+        return self.url.removeprefix("unix://") if self.is_local else None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine sees the files of this machine."""
+        return self.url.startswith("unix://")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or _DEFAULT_PORT
+
+
+def find(named: str | None, environ: Mapping[str, str] = os.environ) -> Place:
+    """Return where the engine is.
+
+    Raises:
+        InvalidArgumentError: What names it is no address of an engine.
+        BackendUnavailableError: There is none.
+    """
+    if named is not None:
+        return _checked(named, "engine")
+    for variable in _VARIABLES:
+        if environ.get(variable):
+            return _checked(environ[variable], variable)
+    for path in _usual(environ):
+        if _is_socket(path):
+            return Place(f"unix://{path}", path)
+    raise BackendUnavailableError(
+        "no container engine is found: neither DOCKER_HOST nor CONTAINER_HOST names "
+        "one, and the usual sockets are not there",
+        fix=_INSTALL,
+        backend="docker",
+    )
+
+
+def _usual(environ: Mapping[str, str]) -> Iterator[str]:
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    yield "/var/run/docker.sock"
+    yield f"{runtime}/docker.sock"
+    yield os.path.expanduser("~/.docker/run/docker.sock")
+    yield f"{runtime}/podman/podman.sock"
+    yield "/run/podman/podman.sock"
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _checked(url: str, origin: str) -> Place:
+    if url.startswith("/"):
+        url = f"unix://{url}"
+    parts = urlsplit(url)
+    if parts.scheme == "unix" and parts.path.startswith("/") and not parts.netloc:
+        return Place(f"unix://{os.path.normpath(parts.path)}", origin)
+    if parts.scheme == "tcp" and parts.hostname and _has_port(url):
+        return Place(url.rstrip("/"), origin)
+    raise InvalidArgumentError(
+        f"{origin}: {url!r} is no address of an engine; there are unix:///PATH and "
+        "tcp://HOST:PORT (for ssh, forward the socket: ssh -L SOCKET:SOCKET HOST)"
+    )
+
+
+def _has_port(url: str) -> bool:
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False

@@ -1,0 +1,371 @@
+"""What a spec becomes in the engine's words."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from isobox import _workdir
+from isobox._backends.docker import labels
+from isobox._backends.docker.options import DockerOptions, User, user
+from isobox._core.paths import within
+from isobox.errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from isobox._backends.docker.engine import Answer
+    from isobox._backends.docker.places import Place
+    from isobox.abc import SandboxSpec
+
+MiB: Final = 1024 * 1024
+
+ROOT: Final = "/workspace"
+HOME: Final = "/home/agent"
+#: Processes that are ours: the guest and its helpers, and relays.
+_OURS: Final = 16
+_DEFAULT_USER: Final = User(1000, 1000)
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: What a private place may be as a part of the memory that holds it.
+_SHARE: Final = 6
+_OPTIONS: Final = "rw,exec,nosuid,nodev"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the engine says of an image, checked.
+
+    Attributes:
+        id: Its digest.
+        env: Its variables.
+        user: Whom it names, where it is a number.
+    """
+
+    id: str
+    env: Mapping[str, str]
+    user: str
+
+    @classmethod
+    def of(cls, answer: Answer) -> Image:
+        """Read the engine's description."""
+        config: object = answer.get("Config")
+        fields = cast("Answer", config) if isinstance(config, dict) else {}
+        given: object = fields.get("Env")
+        lines = cast("list[object]", given) if isinstance(given, list) else []
+        pairs = (str(line).partition("=") for line in lines)
+        return cls(
+            id=str(answer.get("Id", "")),
+            env={name: value for name, sign, value in pairs if name and sign},
+            user=str(fields.get("User") or ""),
+        )
+
+
+class Recipe:
+    """One container: what it is made of, and what its guest is told.
+
+    Attributes:
+        spec: What was asked.
+        options: What was asked of a container.
+        image: The image.
+        user: Who commands are.
+        tmp: Bytes of each private place.
+        shown: Host files to show, by the path inside.
+    """
+
+    def __init__(
+        self, spec: SandboxSpec, options: DockerOptions, image: Image, place: Place
+    ) -> None:
+        _refuse(spec, place)
+        self.spec = spec
+        self.options = options
+        self.image = image
+        self.user = _who(spec, options, image)
+        self.tmp = _fitted(spec)
+        self.shown: dict[str, str] = {}
+
+    # The engine's part.
+
+    def config(self, command: list[str], key: str) -> dict[str, object]:
+        """Return the engine's description of the container to make."""
+        spec = self.spec
+        return {
+            "Image": self.image.id,
+            "Entrypoint": [],
+            "Cmd": command,
+            "Env": [],
+            "User": str(self.user),
+            "WorkingDir": "/",
+            "Hostname": "isobox",
+            "OpenStdin": True,
+            "StdinOnce": True,
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Tty": False,
+            # The first process takes no signal from inside; commands have its uid.
+            "StopSignal": "SIGKILL",
+            "Healthcheck": {"Test": ["NONE"]},
+            "NetworkDisabled": False,
+            "Labels": {
+                **{f"{labels.OF_USER}{name}": v for name, v in spec.labels.items()},
+                labels.WORKSPACE: spec.id,
+                labels.PARTS: json.dumps(self.digests()),
+                labels.KEY: key,
+                labels.ANONYMOUS: "0" if self.options.named else "1",
+            },
+            "HostConfig": {**self.host(), **self.limits()},
+        }
+
+    def host(self) -> dict[str, object]:
+        """Return what holds the container, its limits aside."""
+        options = self.options
+        held: dict[str, object] = {
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges:true"],
+            "Privileged": False,
+            "NetworkMode": "none",
+            "IpcMode": "private",
+            "PidMode": "",
+            "UTSMode": "",
+            "CgroupnsMode": "private",
+            "ReadonlyRootfs": options.read_only_root,
+            "Tmpfs": self._private_places(),
+            "ShmSize": min(self.tmp, 64 * MiB),
+            "Mounts": self._mounts(),
+            "Sysctls": {"net.ipv4.ip_unprivileged_port_start": "0"},
+            "RestartPolicy": {"Name": "no"},
+            "LogConfig": {"Type": "none", "Config": {}},
+            # The guest reaps, and being the first process it cannot be killed.
+            "Init": False,
+            "AutoRemove": False,
+            "OomScoreAdj": 0,
+        }
+        if self.spec.capture is not None:
+            held["Dns"] = ["127.0.0.1"]
+        if options.runtime is not None:
+            held["Runtime"] = options.runtime
+        return held
+
+    def limits(self) -> dict[str, int]:
+        """Return the limits that a container may be given while it runs."""
+        asked = self.spec.limits
+        wanted: dict[str, int] = {}
+        if asked.processes is not None:
+            wanted["PidsLimit"] = asked.processes + _OURS
+        if asked.memory is not None:
+            wanted["Memory"] = wanted["MemorySwap"] = asked.memory
+        if asked.cpus is not None:
+            wanted["NanoCpus"] = int(asked.cpus * 1e9)
+        return wanted
+
+    def _private_places(self) -> dict[str, str]:
+        size = f"size={self.tmp}"
+        own = f"uid={self.user.uid},gid={self.user.gid},mode=0700"
+        places = {
+            "/tmp": f"{_OPTIONS},{size},mode=1777",  # noqa: S108 - the container's
+            HOME: f"{_OPTIONS},{size},{own}",
+        }
+        if self.options.read_only_root:
+            places["/var/tmp"] = places["/tmp"]  # noqa: S108
+            places["/run"] = f"{_OPTIONS},size={16 * MiB},mode=0755"
+        return places
+
+    def _mounts(self) -> list[dict[str, object]]:
+        return [
+            self._workspace(),
+            *(_bind(each.source, each.target) for each in self.spec.mounts),
+            *(_bind(source, inside) for inside, source in self.shown.items()),
+        ]
+
+    def _workspace(self) -> dict[str, object]:
+        spec = self.spec
+        if spec.workdir is not None:
+            return _bind(spec.workdir, ROOT, read_only=spec.read_only)
+        return {
+            "Type": "volume",
+            "Source": labels.volume(spec.id),
+            "Target": ROOT,
+            "ReadOnly": spec.read_only,
+            "VolumeOptions": {
+                "NoCopy": True,
+                "Labels": {
+                    labels.WORKSPACE: spec.id,
+                    labels.ANONYMOUS: "0" if self.options.named else "1",
+                },
+            },
+        }
+
+    def digests(self) -> dict[str, str]:
+        """Return digests of the parts that a running container is measured by."""
+        host = self.host()
+        mounts = host.pop("Mounts")
+        runtime = host.pop("Runtime", None)
+        return labels.digests(
+            {
+                "image": self.image.id,
+                "runtime": runtime,
+                "user": str(self.user),
+                "mounts": mounts,
+                "tmp": [host.pop("Tmpfs"), host.pop("ShmSize")],
+                "read_only_root": host.pop("ReadonlyRootfs"),
+                "network": host.pop("Dns", None),
+                "hardening": host,
+                "rlimits": self._rlimits(),
+                "python": self.options.python,
+            }
+        )
+
+    # The guest's part.
+
+    def guest(self) -> dict[str, object]:
+        """Return what the guest is told at its start, its key aside."""
+        return {
+            "root": ROOT.encode(),
+            "confine": None,
+            "sealed": [ROOT.encode()] if self.spec.read_only else [],
+            "env": self.environment(),
+            "pid_max": None,
+            "rlimits": self._rlimits(),
+            "linger": float(self.options.stays),
+            "workload": self.user.uid,
+        }
+
+    def environment(self) -> dict[str, bytes]:
+        """Return the variables of commands: the image's, ours, the caller's."""
+        env = {
+            "PATH": _PATH,
+            "LANG": "C.UTF-8",
+            **self.image.env,
+            "HOME": HOME,
+            "USER": "agent",
+            "TERM": "dumb",
+            "TMPDIR": "/tmp",  # noqa: S108 - the container's
+            **self.spec.env,
+        }
+        return {name: os.fsencode(value) for name, value in env.items()}
+
+    def _rlimits(self) -> dict[str, int]:
+        # The number of processes is the group's: by the uid it would count those
+        # of other containers.
+        limits = self.spec.limits
+        wanted = {"nofile": limits.open_files, "fsize": limits.file_size, "core": 0}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _who(spec: SandboxSpec, options: DockerOptions, image: Image) -> User:
+    if options.user is not None:
+        return user(options.user)
+    if spec.workdir is not None:
+        return _owner(spec.workdir)
+    try:
+        named = user(image.user)
+    except InvalidArgumentError:
+        return _DEFAULT_USER
+    return named if named.uid else _DEFAULT_USER
+
+
+def _owner(workdir: str) -> User:
+    fd = _workdir.opened(workdir)
+    try:
+        found = User(*_workdir.owner(fd))
+    finally:
+        os.close(fd)
+    if not found.uid:
+        raise InvalidArgumentError(
+            f"the workspace's directory {workdir!r} belongs to root, and so would "
+            "commands; change its owner, or name a user, such as user=\"1000\"",
+            path=workdir,
+        )
+    return found
+
+
+def _fitted(spec: SandboxSpec) -> int:
+    """Return the bytes of a private place, which must not fill the memory alone."""
+    limits = spec.limits
+    if limits.memory is None:
+        return limits.tmp
+    return min(limits.tmp, max(limits.memory // _SHARE, MiB))
+
+
+def _bind(source: str, target: str, *, read_only: bool = True) -> dict[str, object]:
+    return {
+        "Type": "bind",
+        "Source": source,
+        "Target": target,
+        "ReadOnly": read_only,
+        # What the host mounts below it later is not for the container.
+        "BindOptions": {"Propagation": "rprivate"},
+    }
+
+
+def _refuse(spec: SandboxSpec, place: Place) -> None:
+    """Refuse what a container cannot hold, and what would open it."""
+    limits = spec.limits
+    asked = {
+        'mode="copy"': spec.mode != "live",
+        "strict": spec.strict,
+        "debug": spec.debug,
+        "unprotected": bool(spec.unprotected),
+    }
+    if wanted := [name for name, given in asked.items() if given]:
+        raise UnsupportedError(
+            f"the docker backend has no {', '.join(wanted)}", backend="docker"
+        )
+    if limits.disk is not None:
+        raise UnsupportedError(
+            "the docker backend cannot hold limits.disk: engines bound a container's "
+            "own layer at most, and no directory or volume; leave it out",
+            backend="docker",
+        )
+    sources = [each.source for each in spec.mounts]
+    if spec.workdir is not None:
+        sources.append(spec.workdir)
+    if sources and not place.is_local:
+        raise UnsupportedError(
+            f"the engine at {place.url} does not see the directories of this machine; "
+            "leave workdir and mounts out, and upload",
+            backend="docker",
+        )
+    for source in sources:
+        _refuse_source(source, place)
+    for each in spec.mounts:
+        _refuse_target(each.target)
+
+
+def _refuse_source(source: str, place: Place) -> None:
+    """Refuse what leads to the engine, which is root of the host."""
+    real = os.path.realpath(source)
+    try:
+        mode = os.stat(real).st_mode
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{source!r} cannot be mounted: {error.strerror}", path=source
+        ) from error
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise InvalidArgumentError(
+            f"{source!r} is no file and no directory; sockets and devices of the host "
+            "are not mounted",
+            path=source,
+        )
+    if any(within(socket, real) for socket in _sockets(place)):
+        raise InvalidArgumentError(
+            f"{source!r} holds the engine's socket, and with it the host; mount "
+            "something below it",
+            path=source,
+        )
+
+
+def _sockets(place: Place) -> set[str]:
+    usual = ("/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd")
+    return {os.path.realpath(path) for path in (place.path, *usual) if path}
+
+
+def _refuse_target(target: str) -> None:
+    closed = (ROOT, "/proc", "/sys", "/dev", HOME, "/run")
+    if target == "/" or any(within(target, each) for each in closed):
+        raise InvalidArgumentError(
+            f"mounts: {target!r} cannot be covered; choose another path inside"
+        )

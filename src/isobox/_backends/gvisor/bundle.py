@@ -1,0 +1,210 @@
+"""What runsc is given: a root directory, and an OCI description of what runs on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from isobox._linux import system
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+MiB: Final = 1024 * 1024
+
+#: Private and writable: where, as large as what, and for whom.
+_SCRATCH: Final = (
+    ("/tmp", "tmp", "1777"),  # noqa: S108 - in the sandbox
+    ("/var/tmp", "tmp", "1777"),  # noqa: S108 - in the sandbox
+    (system.HOME, "tmp", "0700"),
+    ("/dev/shm", "shm", "1777"),  # noqa: S108 - in the sandbox
+)
+_SHM: Final = 64 * MiB
+_BY_GVISOR: Final = ("/proc", "/dev", "/sys")
+#: What a root directory of the user's cannot bring: it is made for each sandbox.
+_OURS: Final = frozenset(
+    ("dev", "etc", "home", "proc", "run", "sys", "tmp", "var", "workspace")
+)
+_LARGEST_FILE: Final = MiB
+
+
+@dataclass
+class Tree:
+    """A root directory in the making: what is in it, and what is mounted on it.
+
+    Attributes:
+        path: Where it is on the host.
+        mounts: Entries of the OCI description, in order.
+    """
+
+    path: str
+    mounts: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+
+    def directory(self, path: str) -> None:
+        """Make a directory, and those above it."""
+        os.makedirs(self.path + path, mode=0o755, exist_ok=True)
+
+    def file(self, path: str, data: bytes) -> None:
+        """Make a file, in place of one that may be there."""
+        self.directory(os.path.dirname(path))
+        with open(self.path + path, "wb") as file:
+            file.write(data)
+
+    def link(self, path: str, target: str) -> None:
+        """Make a symlink."""
+        self.directory(os.path.dirname(path))
+        os.symlink(target, self.path + path)
+
+    def bind(self, source: str, path: str, *, writable: bool = False) -> None:
+        """Show what is at `source` on the host."""
+        if os.path.isdir(source):
+            self.directory(path)
+        elif not os.path.lexists(self.path + path):
+            self.file(path, b"")
+        self.mount(source, path, writable=writable)
+
+    def mount(self, source: str, path: str, *, writable: bool) -> None:
+        """Show what will be at `source`, on what is at `path` by then."""
+        options = ["rbind", "rw" if writable else "ro", "nosuid", "nodev"]
+        self._add("bind", source, path, options)
+
+    def scratch(self, path: str, size: int, mode: str) -> None:
+        """Show an empty private place of bounded size."""
+        self.directory(path)
+        options = ["nosuid", "nodev", f"size={size}", f"mode={mode}"]
+        self._add("tmpfs", "tmpfs", path, options)
+
+    def _add(self, kind: str, source: str, path: str, options: list[str]) -> None:
+        self.mounts.append(
+            {
+                "destination": path,
+                "type": kind,
+                "source": source,
+                "options": options,
+            }
+        )
+
+
+def host(tree: Tree) -> None:
+    """Show the programs of this machine, and an /etc of few files."""
+    tree.bind("/usr", "/usr")
+    for name in system.SYSTEM:
+        path = f"/{name}"
+        if os.path.islink(path):
+            tree.link(path, os.readlink(path))
+        elif os.path.isdir(path):
+            tree.bind(path, path)
+    for path in system.etc():
+        _etc(tree, path, path)
+
+
+def given(tree: Tree, root: str) -> None:
+    """Show a root directory of the user's, except what each sandbox has of its own.
+
+    Raises:
+        InvalidArgumentError: It is no root directory of a system.
+    """
+    if not os.path.isdir(os.path.join(root, "usr")):
+        raise InvalidArgumentError(
+            f"rootfs: {root!r} has no usr; name the root directory of a system, such "
+            "as debootstrap makes",
+            path=root,
+        )
+    for name in sorted(os.listdir(root)):
+        path = os.path.join(root, name)
+        if name in _OURS:
+            continue
+        if os.path.islink(path):
+            tree.link(f"/{name}", os.readlink(path))
+        elif os.path.isdir(path):
+            tree.bind(path, f"/{name}")
+    for above in ("etc", "var"):
+        _copied(tree, os.path.join(root, above), above)
+
+
+def _copied(tree: Tree, folder: str, above: str) -> None:
+    if not os.path.isdir(folder) or os.path.islink(folder):
+        return
+    for name in sorted(os.listdir(folder)):
+        inside = f"/{above}/{name}"
+        if inside not in ("/var/tmp", "/var/run", "/var/lock"):  # noqa: S108
+            _etc(tree, os.path.join(folder, name), inside)
+
+
+def _etc(tree: Tree, path: str, inside: str) -> None:
+    """Show a file or a directory of /etc; small files cost less as copies."""
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        tree.link(inside, os.readlink(path))
+    elif stat.S_ISDIR(found.st_mode):
+        tree.bind(path, inside)
+    elif stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IROTH:
+        _file(tree, path, inside, found.st_size)
+
+
+def _file(tree: Tree, path: str, inside: str, size: int) -> None:
+    if size > _LARGEST_FILE:
+        tree.bind(path, inside)
+        return
+    with open(path, "rb") as file:
+        tree.file(inside, file.read())
+
+
+def places(tree: Tree, tmp: int) -> None:
+    """Give the private places, and stands for what gVisor mounts itself."""
+    for path in _BY_GVISOR:
+        tree.directory(path)
+    tree.directory(system.ROOT)
+    for path, kind, mode in _SCRATCH:
+        tree.scratch(path, tmp if kind == "tmp" else _SHM, mode)
+    if not os.path.lexists(f"{tree.path}/var/run"):
+        tree.link("/var/run", "/run")
+
+
+def description(
+    tree: Tree, argv: Sequence[str], env: Mapping[str, str], hostname: str
+) -> bytes:
+    """Return the OCI description of a sandbox."""
+    return json.dumps(
+        {
+            "ociVersion": "1.0.2",
+            "hostname": hostname,
+            "root": {"path": "root", "readonly": True},
+            "process": {
+                # On the host this is the sandbox's user; see `begin.py`.
+                "user": {"uid": 0, "gid": 0},
+                "args": list(argv),
+                "env": [f"{name}={value}" for name, value in env.items()],
+                "cwd": "/",
+                "capabilities": {},
+                "noNewPrivileges": True,
+            },
+            "mounts": [*_kernel(), *tree.mounts],
+            "linux": {"namespaces": _namespaces()},
+        }
+    ).encode("utf-8", "surrogateescape")
+
+
+def _kernel() -> Iterable[dict[str, object]]:
+    yield {"destination": "/proc", "type": "proc", "source": "proc"}
+    yield {
+        "destination": "/dev",
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["nosuid", "mode=755", "size=65536"],
+    }
+    yield {
+        "destination": "/sys",
+        "type": "sysfs",
+        "source": "sysfs",
+        "options": ["nosuid", "nodev", "noexec", "ro"],
+    }
+
+
+def _namespaces() -> list[dict[str, str]]:
+    kinds = ("pid", "network", "ipc", "uts", "mount")
+    return [{"type": kind} for kind in kinds]

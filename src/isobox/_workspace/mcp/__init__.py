@@ -1,0 +1,1 @@
+"""MCP servers of a workspace: declared, started, spoken with, watched."""

@@ -1,0 +1,280 @@
+"""The MCP servers of a workspace, by whom they are for."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+from isobox._workspace.mcp.live import Live, Offers
+from isobox.errors import InvalidArgumentError, IsoboxError, LimitError, McpError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mcp.client._transport import Transport
+
+    from isobox._workspace.mcp.server import McpServer
+
+#: Seconds that a server must have lived for its end to be no failed start.
+_LIVED: Final = 10.0
+#: Seconds before it is started anew: the first wait, and the longest.
+_FIRST: Final = 0.25
+_LONGEST: Final = 8.0
+#: Servers that run at once unless the workspace says otherwise.
+MOST: Final = 40
+
+#: The agent and the session that something is for; None is any.
+Whom = tuple[str | None, str | None]
+State = Literal["idle", "running", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpStatus:
+    """A server that is declared, and how it does.
+
+    Attributes:
+        server: What it was declared as.
+        state: `idle` until it is first needed, and again when it was ended to
+            make room; `failed` when it did not start, or died.
+        problem: Why it failed.
+        log: The last 64 KiB of what it wrote to its standard error, of its log
+            notifications, and of what it sent that was no message.
+    """
+
+    server: McpServer
+    state: State
+    problem: str | None = None
+    log: str = field(default="", repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """Where one instance of a server has its place."""
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    live: Live | None = None
+    since: float = 0.0
+    failures: int = 0
+    not_before: float = 0.0
+    problem: IsoboxError | None = None
+
+
+class Servers:
+    """Declares servers, starts them when they are needed, and ends them.
+
+    Args:
+        transport: Makes the way to a server that is to start.
+        offers: What servers may ask of the host.
+        most: Servers that run at once; the one that was used least recently
+            makes room for another.
+    """
+
+    def __init__(
+        self,
+        transport: Callable[[Live], Awaitable[Transport]],
+        *,
+        offers: Offers,
+        most: int = MOST,
+    ) -> None:
+        self._transport = transport
+        self._offers = offers
+        self._most = most
+        self._declared: dict[Whom, dict[str, McpServer]] = {}
+        self._slots: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return any(self._declared.values())
+
+    def declare(self, server: McpServer, whom: Whom) -> None:
+        """Make a server known to an agent and session.
+
+        Raises:
+            InvalidArgumentError: They have one of that name.
+        """
+        known = self._declared.setdefault(whom, {})
+        if server.name in known:
+            raise InvalidArgumentError(
+                f"there is an MCP server {server.name!r} already; remove it first"
+            )
+        known[server.name] = server
+
+    async def withdraw(self, name: str, whom: Whom) -> None:
+        """End a server and forget it.
+
+        Raises:
+            InvalidArgumentError: There is none of that name.
+        """
+        known = self._declared.get(whom, {})
+        if name not in known:
+            raise InvalidArgumentError(_unknown(name, known))
+        server = known.pop(name)
+        for key in [key for key in self._slots if key[0] == _scope(whom, server)]:
+            await self._end(self._slots.pop(key))
+
+    def declared(self) -> Iterable[tuple[Whom, McpServer]]:
+        """Return every server and whom it is for."""
+        for whom, servers in self._declared.items():
+            for server in servers.values():
+                yield whom, server
+
+    def visible(self, agent: str | None, session: str) -> dict[str, McpServer]:
+        """Return the servers that an agent has in a session, the nearest first."""
+        found: dict[str, McpServer] = {}
+        for whom in _whoms(agent, session):
+            for name, server in self._declared.get(whom, {}).items():
+                found.setdefault(name, server)
+        return found
+
+    async def live(
+        self, name: str, agent: str | None, session: str, *, patient: bool = True
+    ) -> Live:
+        """Return a running server, started if it does not run.
+
+        Args:
+            name: The server's name.
+            agent: The agent that needs it.
+            session: The session that needs it.
+            patient: Wait where it failed a moment ago, instead of saying so.
+
+        Raises:
+            McpError: It does not start.
+            InvalidArgumentError: There is none of that name.
+            LimitError: So many run and are in use that none can make room.
+        """
+        slot = self._slot(name, agent, session)
+        async with slot.lock:
+            if slot.live is not None and slot.live.ended is None:
+                return slot.live
+            self._note_end(slot)
+            await self._pause(slot, patient=patient)
+            await self._make_room(slot)
+            server = self._find(name, agent, session)
+            live = await self._started(slot, server)
+        if slot not in self._slots.values():
+            await self._end(slot)
+            raise McpError(f"MCP server {name} was ended meanwhile")
+        return live
+
+    def status(self, agent: str | None, session: str) -> list[McpStatus]:
+        """Return how each server does that an agent has in a session."""
+        return [
+            self._status(server, self._slots.get(self._key(server, agent, session)))
+            for server in self.visible(agent, session).values()
+        ]
+
+    async def aclose(self) -> None:
+        """End every server; those that are declared stay so."""
+        slots, self._slots = self._slots, OrderedDict()
+        async with anyio.create_task_group() as group:
+            for slot in slots.values():
+                group.start_soon(self._end, slot)
+
+    # One place.
+
+    def _find(self, name: str, agent: str | None, session: str) -> McpServer:
+        visible = self.visible(agent, session)
+        if name not in visible:
+            raise InvalidArgumentError(_unknown(name, visible))
+        return visible[name]
+
+    def _key(
+        self, server: McpServer, agent: str | None, session: str
+    ) -> tuple[str, ...]:
+        whom = next(
+            whom
+            for whom in _whoms(agent, session)
+            if self._declared.get(whom, {}).get(server.name) is server
+        )
+        scope = _scope(whom, server)
+        return (scope,) if server.shared else (scope, agent or "", session)
+
+    def _slot(self, name: str, agent: str | None, session: str) -> _Slot:
+        key = self._key(self._find(name, agent, session), agent, session)
+        slot = self._slots.setdefault(key, _Slot())
+        self._slots.move_to_end(key)
+        return slot
+
+    def _status(self, server: McpServer, slot: _Slot | None) -> McpStatus:
+        if slot is None:
+            return McpStatus(server=server, state="idle")
+        live = slot.live
+        log = "" if live is None else live.log.text
+        if live is not None and live.ended is None:
+            return McpStatus(server=server, state="running", log=log)
+        problem = live.failure() if live is not None else slot.problem
+        if problem is None:
+            return McpStatus(server=server, state="idle", log=log)
+        return McpStatus(server=server, state="failed", problem=str(problem), log=log)
+
+    def _note_end(self, slot: _Slot) -> None:
+        """Count the end of a server as a failure if it came soon."""
+        live, slot.live = slot.live, None
+        if live is None:
+            return
+        if time.monotonic() - slot.since >= _LIVED:
+            slot.failures = 0
+            return
+        self._count(slot, live.failure())
+
+    def _count(self, slot: _Slot, problem: IsoboxError) -> None:
+        wait = min(_LONGEST, _FIRST * 2**slot.failures)
+        slot.failures += 1
+        slot.problem = problem
+        slot.not_before = time.monotonic() + wait
+
+    async def _pause(self, slot: _Slot, *, patient: bool) -> None:
+        left = slot.not_before - time.monotonic()
+        if left <= 0:
+            return
+        if not patient and slot.problem is not None:
+            raise type(slot.problem)(slot.problem.message)
+        await anyio.sleep(left)
+
+    async def _started(self, slot: _Slot, server: McpServer) -> Live:
+        live = Live(server)
+        try:
+            await live.start(self._transport, self._offers)
+        except McpError as error:
+            self._count(slot, error)
+            raise
+        slot.live, slot.since, slot.problem = live, time.monotonic(), None
+        return live
+
+    async def _make_room(self, wanted: _Slot) -> None:
+        running = [slot for slot in self._slots.values() if slot.live is not None]
+        if len(running) < self._most:
+            return
+        for slot in running:
+            live = slot.live
+            if slot is not wanted and live is not None and not live.users:
+                slot.live = None
+                await live.aclose()
+                return
+        raise LimitError(
+            f"{self._most} MCP servers run and all are in use; raise `max_mcps`, or "
+            "share one between sessions"
+        )
+
+    async def _end(self, slot: _Slot) -> None:
+        live, slot.live = slot.live, None
+        if live is not None:
+            await live.aclose()
+
+
+def _whoms(agent: str | None, session: str) -> list[Whom]:
+    nearest: list[Whom] = [(agent, session), (agent, None), (None, session)]
+    return list(dict.fromkeys([*nearest, (None, None)]))
+
+
+def _scope(whom: Whom, server: McpServer) -> str:
+    agent, session = whom
+    return f"{agent!r} {session!r} {server.name}"
+
+
+def _unknown(name: str, known: dict[str, McpServer]) -> str:
+    there = ", ".join(sorted(known)) or "none"
+    return f"no MCP server is called {name!r}; there are: {there}"

@@ -1,0 +1,1 @@
+"""Context and results that leave the window, kept in the workspace."""

@@ -1,0 +1,132 @@
+"""Messages as lines of JSON, with what is large or binary set aside."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, cast, runtime_checkable
+
+from isobox._core.paths import reference
+from isobox._workspace.offload.names import data_name
+from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from isobox._egress.redact import Redactor
+
+#: Characters of a text that stays where it is.
+LONGEST_TEXT: Final = 256 << 10
+_DEEPEST: Final = 64
+_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.=+-]+)*;base64,")
+_BYTES: Final = "application/octet-stream"
+#: What says of itself that its `data` is Base64: sources of two APIs, MCP's content.
+_BINARY: Final = ("base64", "image", "audio")
+
+
+@runtime_checkable
+class _Model(Protocol):
+    """A message of a library that says itself what it is as JSON."""
+
+    def model_dump(self, *, mode: str) -> object: ...
+
+
+class Sifter:
+    """Sets aside what does not belong in a line of text.
+
+    Attributes:
+        aside: What was set aside, by its name in `data/`.
+    """
+
+    def __init__(self, redactor: Redactor | None) -> None:
+        self.aside: dict[str, bytes] = {}
+        self._redactor = redactor
+
+    def line(self, message: object) -> bytes:
+        """Return a message as one line, with its end.
+
+        Raises:
+            InvalidArgumentError: It is nothing that JSON can hold.
+        """
+        return self.json(message).encode("utf-8", "backslashreplace") + b"\n"
+
+    def json(self, value: object) -> str:
+        """Return a value as JSON on one line.
+
+        Raises:
+            InvalidArgumentError: It is nothing that JSON can hold.
+        """
+        try:
+            sifted = self._sifted(value, 0)
+            # Half a surrogate pair becomes an escape that JSON has, see `line`.
+            return json.dumps(sifted, ensure_ascii=False, allow_nan=False)
+        except InvalidArgumentError:
+            raise
+        except ValueError as error:
+            raise InvalidArgumentError(f"no message of JSON: {error}") from None
+
+    def text(self, text: str) -> str:
+        """Return a text without the values of secrets."""
+        return text if self._redactor is None else self._redactor.redact_text(text)
+
+    def put(self, data: bytes, media_type: str) -> str:
+        """Set bytes aside and return the reference to them."""
+        if self._redactor is not None:
+            data = self._redactor.mask(data)
+        name = data_name(data, media_type)
+        self.aside[name] = data
+        return reference(f"data/{name}")
+
+    def _sifted(self, value: object, depth: int) -> object:
+        if depth > _DEEPEST:
+            raise InvalidArgumentError(f"a message is over {_DEEPEST} levels deep")
+        if isinstance(value, str):
+            return self._string(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return self.put(bytes(value), _BYTES)
+        if value is None or isinstance(value, bool | int | float):
+            return self._number(value)
+        if isinstance(value, Mapping):
+            return self._mapping(cast("Mapping[object, object]", value), depth)
+        if isinstance(value, Sequence):
+            items = cast("Sequence[object]", value)
+            return [self._sifted(item, depth + 1) for item in items]
+        if isinstance(value, _Model):
+            return self._sifted(value.model_dump(mode="json"), depth + 1)
+        raise InvalidArgumentError(
+            f"a message holds a {type(value).__name__}, which JSON cannot"
+        )
+
+    def _number(self, value: float | None) -> object:
+        shown = self.text(str(value)) if self._redactor and value is not None else ""
+        return shown if "*" in shown else value
+
+    def _string(self, text: str) -> str:
+        if found := _URL.match(text):
+            data = _decoded(text[found.end() :])
+            if data is not None:
+                return self.put(data, found[1] or _BYTES)
+        if len(text) > LONGEST_TEXT:
+            return self.put(text.encode("utf-8", "backslashreplace"), "text/plain")
+        return self.text(text)
+
+    def _mapping(self, given: Mapping[object, object], depth: int) -> object:
+        fields = {self.text(str(key)): value for key, value in given.items()}
+        media_type = fields.get("media_type", fields.get("mimeType"))
+        if fields.get("type") in _BINARY and isinstance(media_type, str):
+            data = fields.get("data")
+            content = _decoded(data) if isinstance(data, str) else None
+            if content is not None:
+                del fields["data"]
+                fields["type"] = "url" if fields["type"] == "base64" else fields["type"]
+                fields["url"] = self.put(content, media_type)
+        return {key: self._sifted(value, depth + 1) for key, value in fields.items()}
+
+
+def _decoded(text: str) -> bytes | None:
+    """Return what Base64 stands for; None if it is none."""
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return None
