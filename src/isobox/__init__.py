@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         LocalWorkspace,
         SeatbeltWorkspace,
     )
+    from isobox._workspace.docker import DockerWorkspace
+    from isobox._workspace.gvisor import GVisorWorkspace
     from isobox._workspace.policy_files import load_policy
     from isobox._workspace.shell import Shell
     from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
@@ -80,9 +82,11 @@ _HOMES = {
     "Change": "isobox._core.results",
     "Changes": "isobox._core.results",
     "DataBlock": "isobox._workspace.tools.result",
+    "DockerWorkspace": "isobox._workspace.docker",
     "Edited": "isobox._core.results",
     "Entry": "isobox._core.results",
     "Exit": "isobox._core.results",
+    "GVisorWorkspace": "isobox._workspace.gvisor",
     "IsoboxError": "isobox.errors",
     "Isolation": "isobox._core.isolation",
     "JsonlSink": "isobox._audit.sinks",
@@ -119,9 +123,11 @@ __all__ = [
     "Changes",
     "DataBlock",
     "Denial",
+    "DockerWorkspace",
     "Edited",
     "Entry",
     "Exit",
+    "GVisorWorkspace",
     "IsoboxError",
     "Isolation",
     "JsonlSink",

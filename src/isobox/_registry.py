@@ -22,6 +22,8 @@ class Row:
 _ROWS = {
     "local": Row("isobox._backends.local:LocalProvider"),
     "bubblewrap": Row("isobox._backends.bubblewrap:BubblewrapProvider"),
+    "docker": Row("isobox._backends.docker.provider:DockerProvider", extra="docker"),
+    "gvisor": Row("isobox._backends.gvisor:GVisorProvider"),
     "seatbelt": Row("isobox._backends.seatbelt:SeatbeltProvider"),
 }
 
@@ -31,8 +33,12 @@ def names() -> list[str]:
     return [*_ROWS, *sorted(_third_parties().keys() - _ROWS.keys())]
 
 
-def provider(name: str) -> Provider:
+def provider(name: str, *options: object) -> Provider:
     """Return a new provider of the backend called `name`.
+
+    Args:
+        name: The backend's name.
+        *options: What its constructor takes; its defaults if none.
 
     Raises:
         BackendMissingError: There is none, or its extra is not installed.
@@ -45,7 +51,7 @@ def provider(name: str) -> Provider:
         )
     module, _, attribute = place.partition(":")
     try:
-        made: object = getattr(import_module(module), attribute)()
+        made: object = getattr(import_module(module), attribute)(*options)
     except (ImportError, AttributeError) as error:
         raise BackendMissingError(_missing(name, error), backend=name) from error
     if not isinstance(made, Provider):

@@ -18,7 +18,7 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortalProvider
 from typing_extensions import Unpack, override
 
-from isobox._workspace import classes
+from isobox._workspace import classes, gvisor
 
 if TYPE_CHECKING:
     import os
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from isobox._core.spec import MinIsolation, Mode, Mount
     from isobox._workspace import base, expose, forward, shell
+    from isobox._workspace.gvisor import Platform
     from isobox._workspace.options import Options
     from isobox._workspace.tools import tool as tools
     from isobox._workspace.tools.result import Json, ToolResult
@@ -64,6 +65,7 @@ __all__ = [
     "Connection",
     "Exposed",
     "Forward",
+    "GVisorWorkspace",
     "LocalWorkspace",
     "Process",
     "SeatbeltWorkspace",
@@ -807,6 +809,34 @@ class BubblewrapWorkspace(WorkspaceBase):
     def discard(self) -> None:
         """Throw the private view's changes away; it is as the directory is."""
         _wait(self._workspace.discard)
+
+
+class GVisorWorkspace(WorkspaceBase):
+    """See `isobox.GVisorWorkspace`."""
+
+    @override
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str] | None = None,
+        *,
+        rootfs: str | os.PathLike[str] | None = None,
+        mounts: Iterable[Mount | str | tuple[str, str]] = (),
+        platform: Platform | None = None,
+        protect: bool = True,
+        unprotected: Iterable[str] = (),
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            gvisor.GVisorWorkspace(
+                workdir,
+                rootfs=rootfs,
+                mounts=mounts,
+                platform=platform,
+                protect=protect,
+                unprotected=unprotected,
+                **options,
+            )
+        )
 
 
 class SeatbeltWorkspace(WorkspaceBase):

@@ -22,6 +22,7 @@ PAIRS = [
     (isobox.WorkspaceBase, sync.WorkspaceBase),
     (isobox.LocalWorkspace, sync.LocalWorkspace),
     (isobox.BubblewrapWorkspace, sync.BubblewrapWorkspace),
+    (isobox.GVisorWorkspace, sync.GVisorWorkspace),
     (isobox.SeatbeltWorkspace, sync.SeatbeltWorkspace),
     (isobox.Process, sync.Process),
     (isobox.Shell, sync.Shell),
@@ -41,6 +42,7 @@ RENAMED = {
 CONSTRUCTED = {
     isobox.LocalWorkspace,
     isobox.BubblewrapWorkspace,
+    isobox.GVisorWorkspace,
     isobox.SeatbeltWorkspace,
 }
 

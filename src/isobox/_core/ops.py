@@ -568,9 +568,17 @@ class Restore(Op[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff(Op[Changes]):
-    """Compare a private view with the directory that it began as."""
+    """Compare a private view with the directory that it began as.
+
+    Attributes:
+        paths: Only what an `Apply` of these would bring; None compares everything.
+        digest: Compute the SHA-256 of each file's content.
+    """
 
     name: ClassVar[str] = "diff"
+
+    paths: tuple[str, ...] | None = None
+    digest: bool = False
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Changes:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from typing_extensions import override
 
+from isobox._core.paths import shown
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from typing import Self
 
     from isobox._core.network import Denial
@@ -508,6 +510,11 @@ class Change:
         kind: What it is now; what it was if it was removed.
         refused: Why it may not come to the host, or None if it may.
         text: A unified diff, where both are text of moderate length.
+        mode: Permission bits of a file or a directory, as they are now.
+        old_mode: As they were.
+        size: Bytes of a file that is there now.
+        digest: SHA-256 of its content in hex, where that was asked.
+        target: Where a link leads.
     """
 
     path: str
@@ -515,11 +522,51 @@ class Change:
     kind: Kind
     refused: str | None = None
     text: str | None = None
+    mode: int | None = None
+    old_mode: int | None = None
+    size: int | None = None
+    digest: str | None = None
+    target: str | None = None
+
+    @override
+    def __str__(self) -> str:
+        more = "; ".join(self._more())
+        line = f"{self.change} {self.kind} {shown(self.path)}"
+        return f"{line} ({more})" if more else line
+
+    def _more(self) -> Iterator[str]:
+        if self.target is not None:
+            yield f"leads to {shown(self.target)}"
+        if self.size is not None and not self.is_shown:
+            yield f"{self.size} bytes"
+        if self.digest is not None and not self.is_shown:
+            yield f"SHA-256 {self.digest}"
+        if self.mode is not None and self.mode != self.old_mode:
+            before = "" if self.old_mode is None else f"{self.old_mode:04o} -> "
+            yield f"mode {before}{self.mode:04o}"
+        if self.refused is not None:
+            yield f"refused: {self.refused}"
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the text shows the content, before and after."""
+        return self.text is not None and self.text.startswith("--- ")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text shows all that there is to know."""
+        runs = self.mode is not None and bool(self.mode & 0o111)
+        same_mode = not runs if self.old_mode is None else self.mode == self.old_mode
+        return self.is_shown and self.refused is None and same_mode
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """What a private view of a directory has that the directory has not.
+
+    As a string it is a patch of what is text; before that stands a line for each
+    change of which a patch does not show all: binary and large files, modes,
+    links, directories.
 
     Attributes:
         changes: Sorted by path.
@@ -531,7 +578,10 @@ class Changes:
 
     @override
     def __str__(self) -> str:
-        return "".join(change.text or "" for change in self.changes)
+        lines = [f"{change}\n" for change in self.changes if not change.is_plain]
+        if self.truncated:
+            lines.append("[there are more changes than were looked at]\n")
+        return "".join(lines + [change.text or "" for change in self.changes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

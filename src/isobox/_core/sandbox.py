@@ -51,6 +51,13 @@ class Sandbox(ABC):
     root: str
     capabilities: frozenset[Capability]
 
+    async def ready(self) -> None:  # noqa: B027 - most have nothing to do
+        """Come back if that can be; awaited before each operation.
+
+        Raises:
+            SandboxLostError: It cannot come back.
+        """
+
     @abstractmethod
     async def spawn(self, op: ops.Spawn, /) -> Process:
         """Start a command.

@@ -44,6 +44,7 @@ class _Bottom(Perform):
 
     @override
     async def __call__(self, op: Op[R], /) -> R:
+        await self._sandbox.ready()
         return await op.on(self._sandbox)
 
 

@@ -117,6 +117,11 @@ class Filter(Outlet):
         """Stop what it does by itself; safe to call again."""
         await self._background.aclose()
 
+    def serve(self, connection: Connection, address: str, port: int) -> None:
+        """Serve a connection of the host's own, in a task of its own."""
+        job = functools.partial(self.connected, connection, address, port)
+        self._background.start(job)
+
     # What the sandbox catches.
 
     @override

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from isobox._channel.sockets import SocketConnection
 from isobox._core.network import Capture
 from isobox._egress import watch
 from isobox._egress.authority import Authority
 from isobox._egress.filter import Filter
 from isobox._egress.trust import trust
 from isobox._egress.vault import Vault
-from isobox.errors import InvalidArgumentError
+from isobox.errors import InvalidArgumentError, WorkspaceClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from isobox._core.network import Denial
+    from isobox._core.results import Connection
     from isobox._core.sandbox import Sandbox
     from isobox._core.spec import SandboxSpec
     from isobox._core.stack import Perform
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 #: Ports that are caught though no rule names them: SSH and the web.
 _USUAL: Final = frozenset((22, 80, 443))
 _HTTPS: Final = 443
+_LOOPBACK: Final = "127.0.0.1"
 #: Ports that are caught at most; every one takes two sockets.
 _MOST: Final = 64
 
@@ -86,6 +90,29 @@ class Gate:
         await made.open()
         made.lead(await sandbox.capture(made))
 
+    @property
+    def proxy(self) -> str:
+        """URL of the proxy that answers what `dial` returns."""
+        return _proxy(self._capture.proxy_port)
+
+    @property
+    def authority(self) -> bytes | None:
+        """Certificate of who signs where the filter reads TLS, in PEM."""
+        return None if self._authority is None else self._authority.certificate_pem
+
+    async def dial(self) -> Connection:
+        """Connect to the proxy, as a program inside does.
+
+        Raises:
+            WorkspaceClosedError: The filter is not open.
+        """
+        made = self._filter
+        if made is None:
+            raise WorkspaceClosedError("the filter of the network is closed")
+        ours, theirs = socket.socketpair()
+        made.serve(SocketConnection(theirs), _LOOPBACK, self._capture.proxy_port)
+        return SocketConnection(ours)
+
     async def aclose(self) -> None:
         """Stop; safe to call again."""
         made, self._filter = self._filter, None
@@ -132,10 +159,14 @@ def _java(port: int) -> tuple[str, ...]:
     return (*options, "-Dhttp.nonProxyHosts=localhost|127.*|[::1]")
 
 
-def _proxies(port: int) -> dict[str, str]:
+def _proxy(port: int) -> str:
     # An HTTP proxy for everything: clients without a SOCKS library fail at the
     # very sight of a socks:// address.
-    proxy = f"http://127.0.0.1:{port}"
+    return f"http://{_LOOPBACK}:{port}"
+
+
+def _proxies(port: int) -> dict[str, str]:
+    proxy = _proxy(port)
     own = "localhost,127.0.0.1,::1"
     names = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy}
     names["NO_PROXY"] = own

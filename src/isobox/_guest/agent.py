@@ -6048,9 +6048,27 @@ def _is_sealed(path: bytes) -> bool:
     except OSError:
         return False
     try:
-        return bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+        if os.fstatvfs(fd).f_flag & os.ST_RDONLY:
+            return True
+        # gVisor tells it in its list of mounts only.
+        return _listed_read_only(path, os.fstat(fd).st_dev)
+    except OSError:
+        return False
     finally:
         os.close(fd)
+
+
+def _listed_read_only(path: bytes, device: int) -> bool:
+    """Whether a mount of the device is listed as read-only at the path."""
+    name = b"%d:%d" % (os.major(device), os.minor(device))
+    for plain in b"\\ \t\n":
+        path = path.replace(b"%c" % plain, b"\\%03o" % plain)
+    with open("/proc/self/mountinfo", "rb", 0) as file:
+        for line in file:
+            fields = line.split()
+            if fields[2] == name and fields[4] == path:
+                return b"ro" in fields[5].split(b",")
+    return False
 
 
 def _find_shell() -> str:

@@ -9,13 +9,12 @@ also on one without a C library or with another.
 from __future__ import annotations
 
 import contextlib
-import functools
+import errno
 import hashlib
 import importlib.util
 import json
 import marshal
 import os
-import shutil
 import stat
 import sys
 import sysconfig
@@ -27,9 +26,10 @@ from isobox._guest import elf, modules
 from isobox.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-_LOADER, _PROGRAM, _LIBRARIES, _MANIFEST = "ld.so", "python3", "lib", "manifest.json"
+_LOADER, _PROGRAM, _LIBRARIES = "ld.so", "python3", "lib"
+_ENTERED_BY_ALL: Final = 0o755
 _STAMP: Final = bytes(12)
 _HELP: Final = "use an image that has Python 3.8 or newer"
 
@@ -66,8 +66,9 @@ def carried() -> CarriedPython:
     """Return the interpreter to bring along, made if it is not there yet.
 
     It is below `$XDG_CACHE_HOME/isobox/python`, by default below `~/.cache`, in
-    a directory that is named by its contents. What is there is verified; what
-    does not match is made anew. Making takes about a second, finding a tenth.
+    a directory that is named by its contents. What is there is read and verified;
+    it is made anew where it does not match, or the host's files have changed.
+    Making takes about two seconds, finding a tenth of one.
 
     Raises:
         BackendUnavailableError: This interpreter cannot be brought along, or the
@@ -78,7 +79,8 @@ def carried() -> CarriedPython:
             "only the Python of a Linux host can be brought along", fix=_HELP
         )
     try:
-        return _found_or_made(_own_directory())
+        base = _own_directory()
+        return _loaded(os.path.join(base, _key())) or _made(base)
     except elf.ElfError as error:
         raise BackendUnavailableError(
             f"this Python cannot be brought along: {error}", fix=_HELP
@@ -94,33 +96,25 @@ def carried() -> CarriedPython:
 class _Recipe:
     """What it is made of: place in the directory to file on the host."""
 
-    linked: bool
     programs: Mapping[str, str]
     sources: Mapping[str, str]
+
+    def files(self) -> Iterator[tuple[str, str, bytes, int]]:
+        """Give each file: its place, where it is from, its content and mode."""
+        for place, path in sorted(self.programs.items()):
+            yield place, path, _content(path), 0o555
+        for place, path in sorted(self.sources.items()):
+            yield place, path, _compiled(place, path), 0o444
 
     def digest(self) -> str:
         whole = hashlib.sha256(importlib.util.MAGIC_NUMBER)
         for place, path in sorted({**self.programs, **self.sources}.items()):
-            content = hashlib.sha256(_content(path)).hexdigest()
-            whole.update(f"{place}\0{content}\n".encode())
-        return whole.hexdigest()
+            whole.update(f"{place} {_digest(_content(path))}\n".encode())
+        return whole.hexdigest()[:32]
 
 
-def _found_or_made(base: str) -> CarriedPython:
-    recipe = _recipe()
-    directory = os.path.join(base, recipe.digest()[:32])
-    size = _verified(directory)
-    if size is None:
-        _put(recipe, base, directory)
-        size = _verified(directory)
-    if size is None:
-        raise OSError(f"{directory} is not what was just written there")
-    return CarriedPython(directory, os.uname().machine, size, recipe.linked)
-
-
-@functools.cache
 def _recipe() -> _Recipe:
-    program = elf.read(os.path.realpath(sys._base_executable))
+    program = elf.read(_interpreter())
     wanted = modules.needed()
     extensions = {name: elf.read(path) for name, path in wanted.extensions.items()}
     loader = os.path.basename(program.interpreter)
@@ -134,7 +128,18 @@ def _recipe() -> _Recipe:
     if program.interpreter:
         programs[_LOADER] = program.interpreter
     sources = {f"{stdlib}/{name}c": path for name, path in wanted.sources.items()}
-    return _Recipe(bool(program.interpreter), programs, sources)
+    return _Recipe(programs, sources)
+
+
+def _interpreter() -> str:
+    # In a virtual environment, the one that it was made from.
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def _key() -> str:
+    """Return the name of the link for this interpreter and this guest."""
+    which = [_interpreter(), sys.version, _digest(_content(modules.AGENT))]
+    return f"for-{_digest(repr(which).encode())[:32]}"
 
 
 def _own_directory() -> str:
@@ -144,51 +149,90 @@ def _own_directory() -> str:
     base = os.path.join(cache, "isobox", "python")
     os.makedirs(base, mode=0o700, exist_ok=True)
     about = os.lstat(base)
-    # SAFETY: a program that others could write would run with the guest's rights.
+    # SAFETY: what others could write there would run as the guest.
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-        raise OSError(f"{base} is not a directory of uid {os.geteuid()}")
+        raise PermissionError(f"{base} is not a directory of uid {os.geteuid()}")
     if about.st_mode & 0o022:
-        raise OSError(f"{base} can be written by others (chmod 700 {base})")
+        raise PermissionError(f"{base} can be written by others (chmod 700 {base})")
     return base
 
 
+def _made(base: str) -> CarriedPython:
+    recipe = _recipe()
+    directory = os.path.join(base, recipe.digest())
+    made = _loaded(directory)
+    if made is None:
+        _put(recipe, base, directory)
+        made = _loaded(directory)
+    if made is None:
+        raise OSError(f"{directory} is not what was just written there")
+    with tempfile.TemporaryDirectory(prefix="new-", dir=base) as place:
+        link = os.path.join(place, "link")
+        os.symlink(os.path.basename(directory), link)
+        os.replace(link, os.path.join(base, _key()))
+    return made
+
+
 def _put(recipe: _Recipe, base: str, directory: str) -> None:
-    made = tempfile.mkdtemp(prefix="new-", dir=base)
-    try:
-        _write_all(recipe, made)
+    with tempfile.TemporaryDirectory(prefix="new-", dir=base) as place:
+        made = os.path.join(place, "made")
+        manifest = _write_all(recipe, made)
         with contextlib.suppress(FileNotFoundError):
-            os.rename(directory, f"{made}.old")
-        with contextlib.suppress(FileExistsError, OSError):
-            # Another process may have been faster; the result is the same.
+            os.rename(directory, os.path.join(place, "old"))
+        try:
             os.rename(made, directory)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(f"{made}.old", ignore_errors=True)
+        except OSError as error:
+            # Another process was faster; what it made is the same.
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        # Beside it: where the host keeps its files is nobody's business inside.
+        _write(os.path.join(place, "manifest"), manifest, 0o600)
+        os.replace(os.path.join(place, "manifest"), f"{directory}.json")
 
 
-def _write_all(recipe: _Recipe, made: str) -> None:
-    manifest: dict[str, str] = {}
-    for place, path in sorted(recipe.programs.items()):
-        manifest[place] = _write(made, place, _content(path), 0o555)
-    for place, path in sorted(recipe.sources.items()):
-        manifest[place] = _write(made, place, _compiled(place, path), 0o444)
-    _write(made, _MANIFEST, json.dumps(manifest, indent=1).encode(), 0o444)
-    os.chmod(made, 0o755)
+def _write_all(recipe: _Recipe, made: str) -> bytes:
+    manifest: dict[str, list[object]] = {}
+    for place, path, content, mode in recipe.files():
+        _write(os.path.join(made, place), content, mode)
+        manifest[place] = [_digest(content), path, *_state(path)]
+    for directory, _, _ in os.walk(made):
+        os.chmod(directory, _ENTERED_BY_ALL)
+    return json.dumps(manifest).encode()
 
 
-def _write(base: str, place: str, content: bytes, mode: int) -> str:
-    path = os.path.join(base, place)
+def _write(path: str, content: bytes, mode: int) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "xb") as file:
         file.write(content)
         os.fchmod(file.fileno(), mode)
-    return hashlib.sha256(content).hexdigest()
 
 
 def _compiled(place: str, path: str) -> bytes:
-    # Named by its place: where the host keeps it is nobody's business inside.
+    # Named by its place inside, not by where the host keeps it.
     code = compile(_content(path), place.removesuffix("c"), "exec", dont_inherit=True)
     return importlib.util.MAGIC_NUMBER + _STAMP + marshal.dumps(code)
+
+
+def _loaded(path: str) -> CarriedPython | None:
+    """Return what is at `path` if it is as it was made, and would be made again."""
+    directory = os.path.realpath(path)
+    size = 0
+    try:
+        manifest = json.loads(_content(f"{directory}.json"))
+        for place, (digest, source, *state) in manifest.items():
+            content = _content(os.path.join(directory, place))
+            if _digest(content) != digest or _state(source) != state:
+                return None
+            size += len(content)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    linked = _LOADER in manifest
+    return CarriedPython(directory, os.uname().machine, size, linked)
+
+
+def _state(path: str) -> list[int]:
+    about = os.stat(path)
+    return [about.st_size, about.st_mtime_ns]
 
 
 def _content(path: str) -> bytes:
@@ -196,16 +240,5 @@ def _content(path: str) -> bytes:
         return file.read()
 
 
-def _verified(directory: str) -> int | None:
-    """Return the size of a directory that is as it was made, else None."""
-    size = 0
-    try:
-        manifest = json.loads(_content(os.path.join(directory, _MANIFEST)))
-        for place, digest in manifest.items():
-            content = _content(os.path.join(directory, place))
-            if hashlib.sha256(content).hexdigest() != digest:
-                return None
-            size += len(content)
-    except (OSError, ValueError, AttributeError):
-        return None
-    return size
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

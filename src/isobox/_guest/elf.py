@@ -81,7 +81,9 @@ def _parsed(path: str, raw: bytes) -> Elf:
 
 
 def _segments(raw: bytes, order: str, *, wide: bool) -> Iterator[_Segment]:
-    (start,) = struct.unpack_from(order + ("Q" if wide else "I"), raw, 32 if wide else 28)
+    (start,) = struct.unpack_from(
+        order + ("Q" if wide else "I"), raw, 32 if wide else 28
+    )
     size, count = struct.unpack_from(order + "HH", raw, 54 if wide else 42)
     for index in range(count):
         place = start + index * size

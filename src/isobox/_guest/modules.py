@@ -23,7 +23,7 @@ _ROOTS: Final = (
 )
 #: Its place is taken by the modules above; it needs all of OpenSSL.
 _LEFT_OUT: Final = frozenset({"_hashlib", "_ssl"})
-_AGENT: Final = os.path.join(os.path.dirname(__file__), "agent.py")
+AGENT: Final = os.path.join(os.path.dirname(__file__), "agent.py")
 
 
 @dataclass
@@ -45,7 +45,7 @@ def needed() -> Modules:
     places = [stdlib, os.path.join(stdlib, "lib-dynload")]
     found = Modules()
     seen = {"", *_LEFT_OUT}
-    waiting = [*_ROOTS, *_encodings(stdlib), *_imports(_tree(_AGENT), "", inner=True)]
+    waiting = [*_ROOTS, *_encodings(stdlib), *_imports(_tree(AGENT), "", inner=True)]
     while waiting:
         name = waiting.pop()
         if name not in seen:

@@ -10,10 +10,10 @@ from isobox._approval.question import LATE, UNASKED, UNSAID
 from isobox._approval.risk import risk
 from isobox._core.facts import path_of
 from isobox._core.links import asked_of, elsewhere
-from isobox._core.ops import Apply, Connect, Script
+from isobox._core.ops import Apply, Connect, Diff, Script
 from isobox._core.results import Changes
 from isobox._layers import reader
-from isobox._layers.preview import chosen, preview
+from isobox._layers.preview import preview
 from isobox._policy.policy import ROOT
 from isobox.errors import PolicyDeniedError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from isobox._approval.question import Answer, Answers, Question
     from isobox._core.ops import Op, Place
+    from isobox._core.results import Change
     from isobox._core.stack import Perform
     from isobox._policy.decision import Decision
     from isobox._policy.policy import Policy
@@ -128,21 +129,22 @@ class _Seen:
 
     def __init__(self, inner: Perform) -> None:
         self._inner = inner
-        self._changes: Changes | None = None
+        self._shown: tuple[Change, ...] | None = None
 
     async def __call__(self, op: Op[R], /) -> R:
+        if isinstance(op, Diff):
+            self._shown = ()  # what could not be shown is not applied
         result = await self._inner(op)
         if isinstance(result, Changes):
-            self._changes = result
+            self._shown = result.changes
         return result
 
     def bound(self, op: Op[R]) -> Op[R]:
         """Return an operation that does what was shown, and nothing else."""
-        if not isinstance(op, Apply) or self._changes is None:
+        if not isinstance(op, Apply) or self._shown is None:
             return op
         # SAFETY: commands go on while a person reads.
-        shown = tuple(chosen(op, self._changes))
-        return cast("Op[R]", replace(op, shown=shown))
+        return cast("Op[R]", replace(op, shown=self._shown))
 
 
 def _denied(op: Op[object], decision: Decision, reason: str) -> PolicyDeniedError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from isobox._core.ops import Op
     from isobox._core.patch import FileChange
-    from isobox._core.results import Change, Changes
+    from isobox._core.results import Changes
     from isobox._core.stack import Perform
 
 R = TypeVar("R")
@@ -108,10 +108,10 @@ async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
         case Remove():
             return [await _removed(op, inner)]
         case Apply():
-            changes = await _performed(Diff(), inner)
+            changes = await _performed(Diff(paths=op.paths, digest=True), inner)
             if changes is None:
                 return ["[the changes could not be shown]"]
-            return _applied(chosen(op, changes))
+            return _applied(changes)
         case CallTool() | Checkpoint():
             return _told(op)
         case _:
@@ -205,25 +205,13 @@ def _patched(change: FileChange) -> Iterator[str]:
         yield from hunk.body
 
 
-def chosen(op: Apply, changes: Changes) -> list[Change]:
-    """Return those changes that would be applied."""
-    return [
-        change
-        for change in changes.changes
-        if op.paths is None or any(_is_at(change.path, path) for path in op.paths)
-    ]
-
-
-def _applied(changes: Iterable[Change]) -> Iterator[str]:
-    for change in changes:
-        refused = f" (refused: {change.refused})" if change.refused else ""
-        yield f"{change.change} {change.kind} {change.path}{refused}"
+def _applied(changes: Changes) -> Iterator[str]:
+    # In a line each before any text: one long text must not hide the others.
+    yield from map(str, changes.changes)
+    if changes.truncated:
+        yield "[there are more changes than were looked at]"
+    for change in changes.changes:
         yield from (change.text or "").splitlines()
-
-
-def _is_at(path: str, above: str) -> bool:
-    above = above.rstrip("/")
-    return path == above or path.startswith(above + "/") or above in ("", ".")
 
 
 def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:

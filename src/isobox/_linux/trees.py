@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
@@ -106,6 +107,15 @@ def walk(root: int, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
 def join(folder: str, name: str) -> str:
     """Return the path of a name in a directory; the top one is ""."""
     return f"{folder}/{name}" if folder else name
+
+
+def digest(fd: int) -> str:
+    """Return the SHA-256, in hexadecimal, of all that a file holds."""
+    found, at = hashlib.sha256(), 0
+    while piece := os.pread(fd, _PIECE, at):
+        found.update(piece)
+        at += len(piece)
+    return found.hexdigest()
 
 
 def copy_content(source: int, target: int, *, reflink: bool = True) -> bool:

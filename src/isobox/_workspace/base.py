@@ -50,6 +50,7 @@ from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
 from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
+from isobox._workspace.mcp.mcps import Mcps
 from isobox._workspace.outcome import checked, result_of
 from isobox._workspace.redacted import RedactedProcess
 from isobox._workspace.shell import Shell
@@ -94,6 +95,11 @@ if TYPE_CHECKING:
     from isobox._egress.secret import Secret
     from isobox._policy.policy import Policy
     from isobox._workspace.arguments import NetworkOption
+    from isobox._workspace.mcp.mcps import Answering
+    from isobox._workspace.mcp.server import McpServer
+    from isobox._workspace.mcp.servers import McpStatus
+    from isobox._workspace.mcp.speech import Mcp
+    from isobox._workspace.options import Options
     from isobox._workspace.tools.session import Session
     from isobox._workspace.tools.tool import Tool
 
@@ -127,12 +133,23 @@ class WorkspaceBase:
         env: Variables that every command sees. The host's own are not passed.
         limits: Limits of the workspace and of its commands.
         labels: Free text that travels with the sandbox.
+        mcps: MCP servers for every agent and session: McpServers, or a mapping
+            of names to what JSON files have, such as
+            `{"git": {"command": "mcp-server-git"}}`.
+        max_mcps: MCP servers that run at once; the one that was used least
+            recently makes room for another.
+        elicit: Answers MCP servers' questions to the user, as the official
+            SDK's `elicitation_callback`. They are refused if None.
+        sample: Asks a model on MCP servers' behalf, as the SDK's
+            `sampling_callback`. That is refused if None.
 
     Raises:
         InvalidArgumentError: An argument cannot be honoured.
     """
 
     backend: ClassVar[str]
+    #: What the backend's provider is made with.
+    _provider_options: tuple[object, ...] = ()
 
     def __init__(
         self,
@@ -147,6 +164,10 @@ class WorkspaceBase:
         secrets: Iterable[Secret] = (),
         approve: Approve | None = None,
         budget: Budget | None = None,
+        mcps: Mapping[str, object] | Iterable[McpServer] = (),
+        max_mcps: int = 40,
+        elicit: Answering | None = None,
+        sample: Answering | None = None,
     ) -> None:
         self.workspace_id = arguments.identifier(workspace_id)
         self._policy = arguments.policy(policy, network)
@@ -168,6 +189,7 @@ class WorkspaceBase:
             redact=self._redacted if self._secrets else None,
         )
         self._workdir: str | None = None
+        self._mcps = Mcps(self, mcps, most=max_mcps, elicit=elicit, sample=sample)
         self._sandbox: Sandbox | None = None
         self._perform: Perform | None = None
         self._shells: dict[str, Shell] = {}
@@ -221,7 +243,7 @@ class WorkspaceBase:
         return Project(self._workdir)
 
     def _provider(self) -> Provider:
-        return _registry.provider(self.backend)
+        return _registry.provider(self.backend, *self._provider_options)
 
     async def initialize(self) -> None:
         """Make the sandbox; the workspace is ready when this returns.
@@ -266,6 +288,7 @@ class WorkspaceBase:
                         await sandbox.aclose()
                     raise
             self._exits.push_async_callback(answers.aclose)
+            self._exits.push_async_callback(self._mcps.aclose)
             if self._policy.looks_inside:
                 self._exits.callback(SHARED.hold())
             self._sandbox, self._perform = sandbox, perform
@@ -949,15 +972,21 @@ class WorkspaceBase:
 
     # -- tools ----------------------------------------------------------------
 
-    async def list_tools(self, *, session_id: str = "default") -> list[Tool]:
+    async def list_tools(
+        self, *, session_id: str = "default", agent_id: str | None = None
+    ) -> list[Tool]:
         """Return the tools that a model works with in this workspace.
 
         Bash, Read, Write, Edit, Glob and Grep, then those for commands in the
         background and for patches. Tools of one session share a shell and know
         which files the session has read; those of another know nothing of it.
 
+        After them those of MCP servers, which start now. A server that fails hides
+        none of the others: `list_mcps` says why.
+
         Args:
             session_id: Names the session, as for `shell`.
+            agent_id: Names the agent, for the MCP servers that it alone has.
         """
         # Tools are many modules, and most users of a workspace need none.
         from isobox._workspace.tools import tools_of  # noqa: PLC0415
@@ -966,7 +995,59 @@ class WorkspaceBase:
         self.shell(session_id)
         if session_id not in self._sessions:
             self._sessions[session_id] = Session(self, session_id)
-        return tools_of(self._sessions[session_id])
+        session = self._sessions[session_id]
+        return [*tools_of(session), *await self._mcps.tools(session, agent_id)]
+
+    async def add_mcp(
+        self,
+        server: McpServer,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """Declare an MCP server; it starts when it is first needed.
+
+        Where the workspace has a directory of the host's, the declaration is kept
+        outside of it and holds for later workspaces of that directory.
+
+        Args:
+            server: The server.
+            agent_id: The agent that has it; every one if None.
+            session_id: The session that has it; every one if None.
+
+        Raises:
+            InvalidArgumentError: They have one of that name.
+            BackendMissingError: The SDK is missing: `isobox[mcp]`.
+            StorageError: The declaration cannot be kept.
+        """
+        await self._mcps.add(server, (agent_id, session_id))
+
+    async def remove_mcp(
+        self, name: str, *, agent_id: str | None = None, session_id: str | None = None
+    ) -> None:
+        """End an MCP server and forget it, for the same whom it was added for.
+
+        Raises:
+            InvalidArgumentError: They have none of that name.
+            StorageError: Its declaration cannot be removed.
+        """
+        await self._mcps.remove(name, (agent_id, session_id))
+
+    async def list_mcps(
+        self, *, agent_id: str | None = None, session_id: str = "default"
+    ) -> list[McpStatus]:
+        """Return how each MCP server does that an agent has in a session."""
+        return self._mcps.status(agent_id, session_id)
+
+    def mcp(
+        self, name: str, *, agent_id: str | None = None, session_id: str = "default"
+    ) -> Mcp:
+        """Return what speaks with an MCP server: tools, resources, prompts.
+
+        Raises:
+            InvalidArgumentError: There is none of that name.
+        """
+        return self._mcps.speech(name, agent_id, session_id)
 
     async def get_instructions(self) -> str:
         """Return a fragment for a model's system prompt.
@@ -1050,7 +1131,7 @@ class WorkspaceBase:
 
         It has the same options, its own sandbox and a temporary directory.
         """
-        twin = self._twin()
+        twin = await self._forked()
         await twin.initialize()
         try:
             async with await self._do(Pull(path=self.root)) as files:
@@ -1082,7 +1163,7 @@ class WorkspaceBase:
         """Return the changes of a private view; nothing where there is none."""
         if self._spec().mode != "copy":
             return ""
-        return str(await self._do(Diff()))
+        return str(await self._do(Diff(digest=True)))
 
     async def verify(
         self,
@@ -1146,17 +1227,29 @@ class WorkspaceBase:
             "see; verify in a sandbox such as bubblewrap"
         )
 
+    async def _forked(self) -> Self:
+        """Return a twin that has, besides the files, what else a fork carries."""
+        return self._twin()
+
     def _twin(self) -> Self:
         """Return a workspace with the same options and a directory of its own."""
-        return type(self)(
-            policy=self._policy,
-            env=self._env,
-            limits=self._limits,
-            labels=self._labels,
-            secrets=self._secrets,
-            approve=self._approve,
-            budget=self._budget,
-        )
+        return type(self)(**self._inherited())
+
+    def _inherited(self) -> Options:
+        """Return the options that a twin has too."""
+        return {
+            "policy": self._policy,
+            "env": self._env,
+            "limits": self._limits,
+            "labels": self._labels,
+            "secrets": self._secrets,
+            "approve": self._approve,
+            "budget": self._budget,
+            "mcps": self._mcps.given,
+            "max_mcps": self._mcps.most,
+            "elicit": self._mcps.elicit,
+            "sample": self._mcps.sample,
+        }
 
     def spend(self, cost: float) -> None:
         """Count units of the budget's `cost`, such as the price of a model's turn.

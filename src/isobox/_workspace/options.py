@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from isobox._egress.secret import Secret
     from isobox._policy.policy import Policy
     from isobox._workspace.arguments import NetworkOption
+    from isobox._workspace.mcp.mcps import Answering
+    from isobox._workspace.mcp.server import McpServer
 
 
 class Options(TypedDict, total=False):
@@ -30,3 +32,7 @@ class Options(TypedDict, total=False):
     secrets: Iterable[Secret]
     approve: Approve | None
     budget: Budget | None
+    mcps: Mapping[str, object] | Iterable[McpServer]
+    max_mcps: int
+    elicit: Answering | None
+    sample: Answering | None

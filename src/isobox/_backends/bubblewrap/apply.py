@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from isobox._backends.bubblewrap.changes import Item, Private
+    from isobox._core.results import Change
 
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_TO_READ: Final = (
+    os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+)
 _PREFIX: Final = ".isobox-apply-"
 _MOST_NAMED: Final = 20
 
@@ -61,18 +64,56 @@ def _listed(lines: list[str]) -> str:
     return "\n  ".join(lines[:_MOST_NAMED] + rest)
 
 
-def apply(private: Private, items: Sequence[Item]) -> None:
+def compare_with_shown(changes: Sequence[Change], seen: Sequence[Change]) -> None:
+    """Return if changes are those that a person has seen, but for files' content.
+
+    Raises:
+        ConflictError: They are not.
+    """
+    wanted = {change.path: _outline(change) for change in seen if not change.refused}
+    found = {change.path: _outline(change) for change in changes}
+    differing = [
+        path
+        for path in sorted(wanted.keys() | found.keys())
+        if wanted.get(path) != found.get(path)
+    ]
+    if differing:
+        raise _not_shown(differing)
+
+
+def _outline(change: Change) -> tuple[object, ...]:
+    return change.change, change.kind, change.mode, change.old_mode, change.target
+
+
+def _not_shown(paths: list[str]) -> ConflictError:
+    return ConflictError(
+        "apply: these changes are no longer those that were shown, or could not be "
+        "shown; nothing was applied. Wait until no command writes, and ask again:\n  "
+        + _listed([shown(path) for path in paths]),
+        path=paths[0],
+    )
+
+
+def apply(
+    private: Private, items: Sequence[Item], seen: Sequence[Change] | None = None
+) -> None:
     """Make the directory's files those of the view, at the items' paths.
 
     `private.base` follows.
 
+    Args:
+        private: The view and the directory.
+        items: What differs and is to come.
+        seen: What a person has seen and allowed; None where nobody was asked.
+
     Raises:
-        ConflictError: The directory or the view changes while this runs.
+        ConflictError: The directory or the view changes while this runs, or what
+            comes is not what was seen.
         StorageError: The file system refused; nothing was changed, or the
             message says what was.
     """
     try:
-        with _Transaction(private) as transaction:
+        with _Transaction(private, seen) as transaction:
             transaction.stage(items)
             transaction.commit(items)
     except IsoboxError:
@@ -115,8 +156,9 @@ def _found(root: int, path: str) -> os.stat_result | None:
 
 
 class _Transaction:
-    def __init__(self, private: Private) -> None:
+    def __init__(self, private: Private, seen: Sequence[Change] | None) -> None:
         self._private = private
+        self._seen = None if seen is None else {each.path: each for each in seen}
         self._undo: list[tuple[str, Callable[[], None]]] = []
         self._slots: dict[str, str] = {}
         self._name = _PREFIX + secrets.token_hex(8)
@@ -191,15 +233,27 @@ class _Transaction:
     def _copy(self, item: Item, source: int) -> None:
         found = os.fstat(source)
         slot = self._slot(item)
-        target = os.open(slot, _CREATE, 0o600, dir_fd=self._stage)
+        target = os.open(slot, _CREATE_TO_READ, 0o600, dir_fd=self._stage)
         try:
             trees.copy_content(source, target)
+            self._check_seen(item, target, found.st_mode & 0o777)
             self._give(slot)
             # SAFETY: set-id bits do not pass, whatever the view has by now.
             os.fchmod(target, found.st_mode & 0o777)
             os.utime(target, ns=(found.st_mtime_ns, found.st_mtime_ns))
         finally:
             os.close(target)
+
+    def _check_seen(self, item: Item, copied: int, mode: int) -> None:
+        """Refuse a copy that is not what a person has seen."""
+        if self._seen is None:
+            return
+        # SAFETY: of the copy, which nobody inside reaches: the view may change at
+        # any moment, between a comparison and the copying too.
+        seen = self._seen.get(item.path)
+        known = seen is not None and seen.digest is not None and seen.mode == mode
+        if seen is None or not known or trees.digest(copied) != seen.digest:
+            raise _not_shown([item.path])
 
     def _slot(self, item: Item) -> str:
         slot = self._slots[item.path] = self._free_slot()

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from isobox._backends.bubblewrap import difftext
-from isobox._backends.bubblewrap.apply import admissible, apply
+from isobox._backends.bubblewrap.apply import admissible, apply, compare_with_shown
 from isobox._backends.bubblewrap.changes import Items, Private, compare, stamp
 from isobox._core import paths
 from isobox._linux import trees
@@ -118,13 +118,18 @@ class PrivateView:
                 raise SandboxLostError("the workspace was closed")
             yield
 
-    async def diff(self) -> Changes:
+    async def diff(self, op: ops.Diff) -> Changes:
         """Return what the view has that the directory has not."""
+        chosen = self._chosen(op.paths)
         async with self._turn():
-            return await anyio.to_thread.run_sync(self._diff)
+            return await anyio.to_thread.run_sync(self._diff, chosen, op.digest)
 
-    def _diff(self) -> Changes:
-        return difftext.described(self._private, compare(self._private))
+    def _diff(self, chosen: list[str] | None, digest: bool) -> Changes:
+        items = compare(self._private, chosen)
+        return difftext.described(self._private, items, digest=digest)
+
+    def _chosen(self, given: tuple[str, ...] | None) -> list[str] | None:
+        return None if given is None else [*map(self._relative, given)]
 
     async def apply(self, op: ops.Apply) -> Changes:
         """Bring changes to the directory and return them.
@@ -136,25 +141,23 @@ class PrivateView:
             PathOutsideError: A path is not below the root.
             StorageError: The directory cannot be written; nothing was changed.
         """
-        chosen = None if op.paths is None else [*map(self._relative, op.paths)]
+        chosen = self._chosen(op.paths)
         async with self._turn():
-            return await anyio.to_thread.run_sync(self._apply, chosen, op.skip_refused)
+            return await anyio.to_thread.run_sync(self._apply, op, chosen)
 
-    def _apply(
-        self,
-        chosen: list[str] | None,
-        skip_refused: bool,
-    ) -> Changes:
+    def _apply(self, op: ops.Apply, chosen: list[str] | None) -> Changes:
         items = compare(self._private, chosen)
         if items.truncated:
             raise ArchiveError(
                 f"apply: there are more than {len(items.found)} changes; bring some "
                 "of them with paths=..."
             )
-        left = admissible(items.found, skip_refused=skip_refused)
+        left = admissible(items.found, skip_refused=op.skip_refused)
         # What differs can only be shown while it does.
         changes = difftext.described(self._private, Items(left))
-        apply(self._private, left)
+        if op.shown is not None:
+            compare_with_shown(changes.changes, op.shown)
+        apply(self._private, left, op.shown)
         return changes
 
     def _relative(self, path: str) -> str:

@@ -158,7 +158,7 @@ class BubblewrapSandbox(ChannelSandbox):
         if self._private is None:
             return await super().diff(op)
         self.channel.check()
-        return await self._private.diff()
+        return await self._private.diff(op)
 
     @override
     async def apply(self, op: ops.Apply, /) -> Changes:

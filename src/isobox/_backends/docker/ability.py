@@ -38,7 +38,9 @@ class Ability:
         lines = cast("list[object]", options) if isinstance(options, list) else []
         told = {str(line).partition(",")[0].removeprefix("name=") for line in lines}
         known: object = info.get("Runtimes")
-        runtimes = cast("dict[object, object]", known) if isinstance(known, dict) else {}
+        runtimes = (
+            cast("dict[object, object]", known) if isinstance(known, dict) else {}
+        )
         podman = "podman" in str(info.get("ServerVersion", "")).lower() or (
             "BuildahVersion" in info
         )

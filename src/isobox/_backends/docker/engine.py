@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import ssl
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 import aiodocker
 import aiohttp
 
-from isobox._backends.docker import hijack
+from isobox._backends.docker import hijack, labels
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Mapping
 
     from isobox._backends.docker.hijack import Hijacked
@@ -127,11 +127,13 @@ class Engine:
         params = {"stream": "0", "one-shot": "1"}
         return await self._json(f"containers/{_quoted(container)}/stats", params=params)
 
-    async def commit(self, container: str, repository: str, tag: str) -> str:
+    async def commit(self, container: str) -> str:
         """Make an image of its root; returns the image's id."""
         params = {
-            "container": container, "repo": repository, "tag": tag, "pause": "1",
-        }  # fmt: skip
+            "container": container,
+            "pause": "1",
+            "changes": f"LABEL {labels.ANONYMOUS}=1",
+        }
         made = await self._json("commit", "POST", params=params, data={}, time=_LONG)
         return text(made, "Id")
 
@@ -140,6 +142,10 @@ class Engine:
     async def image(self, name: str) -> Answer:
         """Describe an image."""
         return await self._json(f"images/{quote(name, safe='/:@')}/json")
+
+    async def images(self, **filters: list[str]) -> list[Answer]:
+        """List images."""
+        return await self._list("images/json", {"filters": json.dumps(filters)})
 
     async def remove_image(self, name: str) -> None:
         """Remove an image; one that is gone, or used elsewhere, is fine."""
@@ -239,7 +245,7 @@ class Engine:
         async with self._in_time(time):
             return cast(
                 "object",
-                await self._docker._query_json(  # noqa: SLF001 - updates have no other
+                await self._docker._query_json(
                     path,
                     method,
                     params=None if params is None else dict(params),
@@ -312,4 +318,4 @@ def _quoted(name: str) -> str:
 def _security(docker: aiodocker.Docker) -> ssl.SSLContext | None:
     if not docker.docker_host.startswith("https://"):
         return None
-    return docker._docker_machine_ssl_context()  # noqa: SLF001 - by the same variables
+    return docker._docker_machine_ssl_context()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -18,6 +17,7 @@ from typing_extensions import override
 from isobox.errors import SandboxLostError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from isobox._backends.docker.places import Place
@@ -245,7 +245,9 @@ def _request(path: str, body: object | None, host: str) -> list[h11.Event]:
 def _said(response: h11.Response, http: h11.Connection) -> str:
     """Return what the engine says of a refusal, as far as it is there."""
     event = http.next_event()
-    text = bytes(event.data[:500]).decode("utf-8", "replace") if (
-        isinstance(event, h11.Data)
-    ) else ""
+    text = (
+        bytes(event.data[:500]).decode("utf-8", "replace")
+        if (isinstance(event, h11.Data))
+        else ""
+    )
     return f"the engine refused ({response.status_code}): {text.strip()}"

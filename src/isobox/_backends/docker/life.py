@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from isobox._backends.docker import diagnosis, labels
+from isobox._backends.docker.arrival import Arrival
 from isobox._backends.docker.engine import EngineError, part
 from isobox._backends.docker.link import Link
 from isobox._backends.docker.recipe import ROOT
@@ -26,24 +27,6 @@ if TYPE_CHECKING:
     from isobox._backends.docker.recipe import Recipe
 
 PYTHON: Final = "python3"
-
-How = Literal["created", "attached", "updated", "restarted", "recreated"]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """How a workspace came to its container.
-
-    Attributes:
-        how: `created`: there was none. `attached`: it ran, and runs on.
-            `updated`: it ran, and was given other limits. `restarted`: it had
-            stopped; its root is as it was, its processes are gone. `recreated`:
-            another took its place, with the workspace's files.
-        because: The options that changed, or what had happened to it.
-    """
-
-    how: How
-    because: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +129,9 @@ class Life:
             link = await self._link(found.id, found.key)
         except SandboxLostError as error:
             return await self._recreated(found, (error.message,))
-        arrival = Arrival("updated", ("limits",)) if limited else Arrival("attached", why)
+        arrival = (
+            Arrival("updated", ("limits",)) if limited else Arrival("attached", why)
+        )
         return Reached(found.id, link, arrival)
 
     @staticmethod
@@ -184,11 +169,11 @@ class Life:
         container = await self._made(key)
         try:
             if self._recipe.spec.workdir is None:
-                await self._engine.unpack(container, "/", _folder(self._recipe.user))
+                await self._engine.unpack(container, ROOT, _folder(self._recipe.user))
             link = await self._begun(container, key)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
-                await self._engine.remove(container)
+                await self._undone(container)
             if isinstance(error, EngineError):
                 raise diagnosis.of_create(error, self._recipe.options.image) from error
             if isinstance(error, SandboxLostError):
@@ -197,6 +182,11 @@ class Life:
                 ) from error
             raise
         return Reached(container, link, arrival)
+
+    async def _undone(self, container: str) -> None:
+        await self._engine.remove(container)
+        if not self._recipe.options.named:
+            await self._engine.remove_volume(labels.volume(self._recipe.spec.id))
 
     async def _made(self, key: str) -> str:
         config = self._recipe.config(daemon.loader_argv(PYTHON), key)
@@ -237,6 +227,7 @@ class Life:
             python=PYTHON,
             user=self._recipe.user,
             key=key,
+            env=self._recipe.environment(),
         )
 
 
@@ -255,7 +246,7 @@ class _NameTakenError(BackendUnavailableError):
 
 def _folder(user: User) -> bytes:
     """Return an archive that makes the workspace's root belong to its user."""
-    folder = tarfile.TarInfo(ROOT.lstrip("/"))
+    folder = tarfile.TarInfo(".")
     folder.type, folder.mode = tarfile.DIRTYPE, 0o755
     folder.uid, folder.gid = user.uid, user.gid
     archive = io.BytesIO()

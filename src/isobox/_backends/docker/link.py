@@ -13,6 +13,8 @@ from isobox._guest import daemon
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from isobox._backends.docker.engine import Engine
     from isobox._backends.docker.hijack import Hijacked
     from isobox._backends.docker.options import User
@@ -42,7 +44,14 @@ class Link:
 
     @classmethod
     async def open(
-        cls, engine: Engine, container: str, *, python: str, user: User, key: str
+        cls,
+        engine: Engine,
+        container: str,
+        *,
+        python: str,
+        user: User,
+        key: str,
+        env: Mapping[str, bytes],
     ) -> Link:
         """Start a relay as a user that commands are not, and greet the guest.
 
@@ -59,7 +68,7 @@ class Link:
         stream.give(link.channel)
         stream.write(daemon.greeting(key))
         try:
-            await link.channel.greet({"env": {}}, timeout=_START)
+            await link.channel.greet({"env": dict(env)}, timeout=_START)
         except SandboxLostError as error:
             said = stream.complaint.decode("utf-8", "replace").strip()
             await link.aclose()
@@ -108,5 +117,3 @@ class Link:
         why = diagnosis.of_state(part(found, "State"))
         if why is not None:
             self.channel.fail(diagnosis.lost(why))
-
-

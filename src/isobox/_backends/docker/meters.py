@@ -102,5 +102,3 @@ def _lines(path: str) -> list[str]:
         with os.fdopen(fd, "rb") as file:
             return file.read(_LARGEST).decode("ascii", "replace").splitlines()
     return []
-
-

@@ -34,6 +34,7 @@ class DockerOptions:
         read_only_root: Whether only the workspace and the private places can
             be written.
         named: Whether somebody gave the workspace its id, to come back to it.
+        disposable: Whether the image goes with the workspace.
     """
 
     image: str = ""
@@ -44,6 +45,7 @@ class DockerOptions:
     linger: float | None = None
     read_only_root: bool = True
     named: bool = False
+    disposable: bool = False
 
     @property
     def stays(self) -> float:

@@ -70,6 +70,7 @@ class Recipe:
         spec: What was asked.
         options: What was asked of a container.
         image: The image.
+        place: Where the engine is.
         user: Who commands are.
         tmp: Bytes of each private place.
         shown: Host files to show, by the path inside.
@@ -82,6 +83,7 @@ class Recipe:
         self.spec = spec
         self.options = options
         self.image = image
+        self.place = place
         self.user = _who(spec, options, image)
         self.tmp = _fitted(spec)
         self.shown: dict[str, str] = {}
@@ -276,7 +278,7 @@ def _owner(workdir: str) -> User:
     if not found.uid:
         raise InvalidArgumentError(
             f"the workspace's directory {workdir!r} belongs to root, and so would "
-            "commands; change its owner, or name a user, such as user=\"1000\"",
+            'commands; change its owner, or name a user, such as user="1000"',
             path=workdir,
         )
     return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
+import contextlib
+import datetime as dt
 import re
 import time
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,8 @@ from isobox._backends.docker import labels
 from isobox._backends.docker.engine import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from isobox._backends.docker.engine import Engine
 
 _ANONYMOUS: Final = f"{labels.ANONYMOUS}=1"
@@ -21,39 +24,46 @@ _SECONDS: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(.*)")
 
 
 async def sweep(engine: Engine) -> None:
-    """Remove anonymous workspaces' ended containers, and volumes without one.
+    """Remove what anonymous workspaces have left whose hosts died.
 
+    These are ended containers, and volumes and images that no container has.
     Named ones stay: somebody may come back to their files.
     """
-    ended, unused = await asyncio.gather(
+    ended, volumes, images = await asyncio.gather(
         engine.containers(label=[_ANONYMOUS], status=["exited", "dead", "created"]),
         engine.volumes(label=[_ANONYMOUS], dangling=["true"]),
+        engine.images(label=[_ANONYMOUS]),
     )
     for found in ended:
-        waits = found.get("State") == "created"
-        if not (waits and time.time() - float(found.get("Created") or 0) < _STALE):
-            await _without_complaint(engine.remove(str(found.get("Id", ""))))
+        if found.get("State") != "created" or _stale(found.get("Created")):
+            await _tried(engine.remove(str(found.get("Id", ""))))
             name = labels.volume(labels.of(found).get(labels.WORKSPACE, ""))
-            await _without_complaint(engine.remove_volume(name))
-    for volume in unused:
-        if _age(str(volume.get("CreatedAt", ""))) >= _STALE:
-            await _without_complaint(engine.remove_volume(str(volume.get("Name", ""))))
+            await _tried(engine.remove_volume(name))
+    for volume in volumes:
+        if _stale(_moment(str(volume.get("CreatedAt", "")))):
+            await _tried(engine.remove_volume(str(volume.get("Name", ""))))
+    for image in images:
+        if _stale(image.get("Created")):
+            await _tried(engine.remove_image(str(image.get("Id", ""))))
 
 
-async def _without_complaint(call: object) -> None:
-    # Another host may sweep at the same moment.
-    try:
-        await call  # type: ignore[misc]
-    except EngineError:
-        return
+async def _tried(call: Awaitable[None]) -> None:
+    # Another host may sweep at the same moment, and some may be in use again.
+    with contextlib.suppress(EngineError):
+        await call
 
 
-def _age(created: str) -> float:
-    """Return seconds since a moment in the engine's words; 0 if it is none."""
+def _stale(created: object) -> bool:
+    return isinstance(created, int | float) and time.time() - created >= _STALE
+
+
+def _moment(created: str) -> float | None:
+    """Return the moment that the engine's words name; None if they name none."""
     parts = _SECONDS.fullmatch(created)
+    if parts is None:
+        return None
     try:
-        whole = "" if parts is None else parts[1] + (parts[2] or "Z")
-        then = datetime.datetime.fromisoformat(whole.replace("Z", "+00:00"))
+        zone = parts[2].replace("Z", "+00:00") or "+00:00"
+        return dt.datetime.fromisoformat(parts[1] + zone).timestamp()
     except ValueError:
-        return 0.0
-    return time.time() - then.timestamp()
+        return None

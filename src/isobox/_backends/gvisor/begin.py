@@ -1,9 +1,10 @@
 """The first program of a sandbox: makes an ordinary user of itself, then the guest.
 
-Stands alone: run inside gVisor as `python3 -I -S begin.py GUEST FILTER`. There it
-is user 0 without a capability, since on the host this number alone is mapped to
-the sandbox's user. A user namespace of gVisor's own shows it as an ordinary one,
-as programs expect; a system call filter then keeps it and all that it starts from
+Stands alone: run inside gVisor as `python3 -I -S begin.py GUEST FILTER`, where
+GUEST is compiled, and GUEST.py its source for another interpreter. There it is
+user 0 without a capability, since on the host this number alone is mapped to the
+sandbox's user. A user namespace of gVisor's own shows it as an ordinary one, as
+programs expect; a system call filter then keeps it and all that it starts from
 what no workload needs. Files that it makes belong to the sandbox's user as before.
 """
 
@@ -13,6 +14,11 @@ import ctypes
 import marshal
 import os
 import sys
+from _frozen_importlib_external import MAGIC_NUMBER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
 
 UID = 1000
 CLONE_NEWUSER = 0x10000000
@@ -41,11 +47,19 @@ class Header(ctypes.Structure):
 
 def main() -> None:
     """Become the guest; returns when the host has hung up."""
-    guest, rules = read(sys.argv[1]), read(sys.argv[2])
+    code, rules = program(sys.argv[1]), read(sys.argv[2])
     become_ordinary()
     drop_capabilities()
     restrict(rules)
-    exec(marshal.loads(guest[HEADER:]), {"__name__": "__main__"})  # noqa: S102, S302
+    exec(code, {"__name__": "__main__"})  # noqa: S102 - it is the guest
+
+
+def program(path: str) -> CodeType:
+    compiled = read(path)
+    if compiled.startswith(MAGIC_NUMBER):
+        code: CodeType = marshal.loads(compiled[HEADER:])  # noqa: S302 - the host made it
+        return code
+    return compile(read(path + ".py"), "guest", "exec", dont_inherit=True)
 
 
 def read(path: str) -> bytes:

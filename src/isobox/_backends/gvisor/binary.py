@@ -23,7 +23,9 @@ _EVERYWHERE: Final[tuple[Platform, ...]] = ("systrap", "ptrace")
 _INSTALL: Final = "apt-get install runsc, or see gvisor.dev for a newer one"
 _SYSTEM: Final = "/usr/bin/runsc"
 _VERSION: Final = re.compile(r"runsc version ([!-~]{1,60})")
-_CHOICES: Final = re.compile(r"-platform .*?which platform to use: ([^.\n]*)", re.DOTALL)
+_CHOICES: Final = re.compile(
+    r"-platform .*?which platform to use: ([^.\n]*)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

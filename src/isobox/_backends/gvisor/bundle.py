@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from isobox._core.paths import within
 from isobox._linux import system
 from isobox.errors import InvalidArgumentError
 
@@ -38,19 +39,45 @@ class Tree:
 
     Attributes:
         path: Where it is on the host.
+        stage: Where the launcher shows what it is given by descriptor.
         mounts: Entries of the OCI description, in order.
+        descriptors: What the launcher is given; closed by whoever made the tree.
+        seen: Where which part of the host is seen, or would be but for links.
+        links: Symlinks that were made.
     """
 
     path: str
+    stage: str
     mounts: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    descriptors: list[int] = field(default_factory=list[int])
+    seen: dict[str, str] = field(default_factory=dict[str, str])
+    links: set[str] = field(default_factory=set[str])
 
     def directory(self, path: str) -> None:
-        """Make a directory, and those above it."""
+        """Make a directory, and those above it.
+
+        Raises:
+            InvalidArgumentError: A link is on the way.
+        """
+        # SAFETY: a link of a root directory may lead anywhere on the host.
+        for link in self.links:
+            if within(path, link):
+                raise InvalidArgumentError(
+                    f"{path!r} is reached by the link {link!r}; name where it leads",
+                    path=path,
+                )
         os.makedirs(self.path + path, mode=0o755, exist_ok=True)
 
     def file(self, path: str, data: bytes) -> None:
-        """Make a file, in place of one that may be there."""
+        """Make a file, in place of one, or of a link, that may be there.
+
+        Raises:
+            InvalidArgumentError: A link is on the way.
+        """
         self.directory(os.path.dirname(path))
+        if path in self.links:
+            os.unlink(self.path + path)
+            self.links.remove(path)
         with open(self.path + path, "wb") as file:
             file.write(data)
 
@@ -58,16 +85,33 @@ class Tree:
         """Make a symlink."""
         self.directory(os.path.dirname(path))
         os.symlink(target, self.path + path)
+        self.links.add(path)
 
-    def bind(self, source: str, path: str, *, writable: bool = False) -> None:
-        """Show what is at `source` on the host."""
-        if os.path.isdir(source):
+    def bind(self, source: str, path: str) -> None:
+        """Show what everybody finds at `source` on the host."""
+        self.seen[path] = source
+        self._stand(os.path.isdir(source), path)
+        self.mount(source, path)
+
+    def bind_opened(self, source: str, path: str) -> None:
+        """Show what is at `source` now, which the sandbox's user may not find."""
+        fd = os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.descriptors.append(fd)
+        self.seen[path] = source
+        self._stand(stat.S_ISDIR(os.fstat(fd).st_mode), path)
+        self.mount(self.staged(fd), path)
+
+    def staged(self, fd: int) -> str:
+        """Return where the launcher shows a descriptor."""
+        return f"{self.stage}/{fd}"
+
+    def _stand(self, directory: bool, path: str) -> None:
+        if directory:
             self.directory(path)
         elif not os.path.lexists(self.path + path):
             self.file(path, b"")
-        self.mount(source, path, writable=writable)
 
-    def mount(self, source: str, path: str, *, writable: bool) -> None:
+    def mount(self, source: str, path: str, *, writable: bool = False) -> None:
         """Show what will be at `source`, on what is at `path` by then."""
         options = ["rbind", "rw" if writable else "ro", "nosuid", "nodev"]
         self._add("bind", source, path, options)
@@ -96,6 +140,7 @@ def host(tree: Tree) -> None:
         path = f"/{name}"
         if os.path.islink(path):
             tree.link(path, os.readlink(path))
+            tree.seen[path] = path
         elif os.path.isdir(path):
             tree.bind(path, path)
     for path in system.etc():
@@ -120,8 +165,9 @@ def given(tree: Tree, root: str) -> None:
             continue
         if os.path.islink(path):
             tree.link(f"/{name}", os.readlink(path))
+            tree.seen[f"/{name}"] = path
         elif os.path.isdir(path):
-            tree.bind(path, f"/{name}")
+            tree.bind_opened(path, f"/{name}")
     for above in ("etc", "var"):
         _copied(tree, os.path.join(root, above), above)
 
@@ -141,17 +187,18 @@ def _etc(tree: Tree, path: str, inside: str) -> None:
     if stat.S_ISLNK(found.st_mode):
         tree.link(inside, os.readlink(path))
     elif stat.S_ISDIR(found.st_mode):
-        tree.bind(path, inside)
+        tree.bind_opened(path, inside)
     elif stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IROTH:
         _file(tree, path, inside, found.st_size)
 
 
 def _file(tree: Tree, path: str, inside: str, size: int) -> None:
     if size > _LARGEST_FILE:
-        tree.bind(path, inside)
+        tree.bind_opened(path, inside)
         return
-    with open(path, "rb") as file:
-        tree.file(inside, file.read())
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        tree.file(inside, file.read(_LARGEST_FILE))
 
 
 def places(tree: Tree, tmp: int) -> None:

@@ -1,59 +1,135 @@
-"""Variables that make a harmless program run something else."""
+"""What the variables of a script hold for certain."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_STEERS: Final = re.compile(
-    r"(?:LD_|DYLD_|BASH_FUNC_|GIT_CONFIG|npm_config_|NPM_CONFIG_|PIP_CONFIG).*"
-    r"|BASH_ENV|ENV|PROMPT_COMMAND|PATH|IFS|SHELLOPTS|BASHOPTS|PS[0-4]|SHELL|CDPATH"
-    r"|GLOBIGNORE|HOME|XDG_CONFIG_HOME|XDG_CONFIG_DIRS|BASH_COMPAT|POSIXLY_CORRECT"
-    r"|BASH_LOADABLES_PATH|HISTFILE|GCONV_PATH|TERMINFO|TERMCAP|INPUTRC"
-    r"|GIT_(?:SSH|SSH_COMMAND|PAGER|EDITOR|SEQUENCE_EDITOR|EXTERNAL_DIFF|ASKPASS"
-    r"|PROXY_COMMAND|EXEC_PATH|TEMPLATE_DIR|DIR|WORK_TREE|ALLOW_PROTOCOL)"
-    r"|PAGER|MANPAGER|MANOPT|SYSTEMD_PAGER|BAT_PAGER|EDITOR|VISUAL|BROWSER|FCEDIT"
-    r"|SSH_ASKPASS|SUDO_ASKPASS|SUDO_EDITOR|RSYNC_RSH|CVS_RSH|SVN_EDITOR|HGEDITOR"
-    r"|LESSOPEN|LESSCLOSE|LESSEDIT|LESS|MORE|RIPGREP_CONFIG_PATH|TAR_OPTIONS"
-    r"|TAPE|ZIPOPT|UNZIP|GREP_OPTIONS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES|FZF_.*"
-    r"|PYTHON(?:STARTUP|HOME|BREAKPOINT|INSPECT|WARNINGS|USERBASE|EXECUTABLE)"
-    r"|PERL5(?:OPT|LIB|DB|SHELL)|PERLLIB|RUBYOPT|RUBYLIB|RUBYSHELL|NODE_OPTIONS"
-    r"|NODE_PATH|PHPRC|PHP_INI_SCAN_DIR|LUA_INIT.*|LUA_PATH.*|LUA_CPATH.*|AWKPATH"
-    r"|AWKLIBPATH|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|MAVEN_OPTS"
-    r"|GRADLE_OPTS|RUSTC_WRAPPER|RUSTC_WORKSPACE_WRAPPER|OPENSSL_CONF|CURL_HOME"
-    r"|WGETRC|DOCKER_HOST|VIMINIT|EXINIT|TMPPREFIX|ZDOTDIR|FPATH|READNULLCMD|NULLCMD"
+from isobox._policy.shell.arithmetic import is_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Always numbers, whatever is assigned to them, until they are unset.
+COUNTERS: Final = frozenset(
+    {"BASHPID", "EPOCHSECONDS", "EUID", "HISTCMD", "LINENO", "PPID", "RANDOM"}
+    | {"SECONDS", "SRANDOM", "UID"}
 )
-_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_WORD: Final = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*", re.ASCII)
 
 
-def steers(name: str) -> bool:
-    """Whether a variable decides which programs or settings others use."""
-    return _STEERS.fullmatch(name) is not None
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a variable is set to.
+
+    Attributes:
+        name: The variable.
+        value: Its value; None where only running the script tells.
+        number: Whether it is a number, or some, for certain.
+        like: The variable that it is a copy of.
+        whole: Whether nothing is left of what it held before.
+    """
+
+    name: str
+    value: str | None = None
+    number: bool = False
+    like: str | None = None
+    whole: bool = True
 
 
-def names_in(expression: str) -> set[str]:
-    """The variables that an arithmetic expression reads."""
-    return set(_NAME.findall(expression))
+class Scope:
+    """A part of a script that may be skipped, or is run elsewhere.
+
+    What is assigned in it holds in it, from there on, and not after it.
+    """
+
+    __slots__ = ("_names", "_outer")
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self._outer = outer
+        self._names = set[str]()
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+
+    def __contains__(self, name: str) -> bool:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._names:
+                return True
+            scope = scope._outer
+        return False
 
 
 @dataclass(slots=True)
 class Variables:
-    """What the variables of a script hold, and which are calculated with.
+    """What the variables of a script hold, and which are calculated with."""
 
-    A shell evaluates a variable in an expression again as an expression, and
-    an expression can hold a command: `x='a[$(id)]'; echo $((x))` runs `id`.
-    """
+    scope: Scope = field(default_factory=Scope)
+    #: What holds something else than numbers, and what holds more than a word.
+    _texts: set[str] = field(default_factory=set[str])
+    _phrases: set[str] = field(default_factory=set[str])
+    _copies: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    _sums: set[str] = field(default_factory=set[str])
+    _words: set[str] = field(default_factory=set[str])
+    _unknown: set[str] = field(default_factory=set[str])
 
-    texts: set[str] = field(default_factory=set[str])
-    sums: set[str] = field(default_factory=set[str])
+    def hold(self, what: Assigned) -> None:
+        """A variable is set to something, here or elsewhere."""
+        if what.like is not None:
+            self._copy(what.name, what.like)
+            return
+        value = what.value
+        if not what.number and (value is None or not is_number(value)):
+            self._texts.add(what.name)
+        if not what.number and (value is None or not _WORD.fullmatch(value)):
+            self._phrases.add(what.name)
 
-    def hold(self, name: str, value: str | None) -> None:
-        """A variable is set; None is a value that is not known."""
-        if value is None or (value and not _NUMBER.fullmatch(value)):
-            self.texts.add(name)
+    def _copy(self, name: str, other: str) -> None:
+        self._copies.append((name, other))
+        if not self._is_sure(other):
+            self._texts.add(name)
+            self._phrases.add(name)
+
+    def sure(self, name: str) -> Callable[[], None]:
+        """What notes that from there on, a variable holds what it was set to."""
+        scope = self.scope
+        return lambda: scope.add(name)
+
+    def counted(self, name: str) -> Callable[[], None]:
+        """What notes that from there on, a variable holds a number."""
+        return self.sure(name)
+
+    def calculate(self, name: str) -> None:
+        """A variable is calculated with: it has to be a number."""
+        if self._is_sure(name):
+            self._sums.add(name)
+        else:
+            self._unknown.add(name)
+
+    def compare(self, name: str) -> None:
+        """A variable is compared as a number, and nothing in it is run."""
+        self._sums.add(name)
+
+    def expect_word(self, name: str) -> None:
+        """A variable has to be one word that is no option."""
+        if self._is_sure(name):
+            self._words.add(name)
+        else:
+            self._unknown.add(name)
+
+    def _is_sure(self, name: str) -> bool:
+        return name in COUNTERS or name in self.scope
 
     def calculated(self) -> set[str]:
-        """Variables that hold text and are calculated with."""
-        return self.texts & self.sums
+        """Variables that may hold text, and are calculated with."""
+        texts = self._spread(self._texts) & self._sums
+        return texts | self._unknown | (self._spread(self._phrases) & self._words)
+
+    def _spread(self, names: set[str]) -> set[str]:
+        found, before = set(names), -1
+        while len(found) != before:
+            before = len(found)
+            found |= {name for name, other in self._copies if other in found}
+        return found

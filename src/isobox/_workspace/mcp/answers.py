@@ -54,9 +54,7 @@ async def _structured(
     return [await _text(told, session)]
 
 
-async def _block(
-    block: types.ContentBlock, session: Session
-) -> TextBlock | DataBlock:
+async def _block(block: types.ContentBlock, session: Session) -> TextBlock | DataBlock:
     match block:
         case types.TextContent():
             return await _text(block.text, session)

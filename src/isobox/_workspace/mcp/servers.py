@@ -13,7 +13,7 @@ from isobox._workspace.mcp.live import Live, Offers
 from isobox.errors import InvalidArgumentError, IsoboxError, LimitError, McpError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.client._transport import Transport
 
@@ -115,11 +115,9 @@ class Servers:
         for key in [key for key in self._slots if key[0] == _scope(whom, server)]:
             await self._end(self._slots.pop(key))
 
-    def declared(self) -> Iterable[tuple[Whom, McpServer]]:
-        """Return every server and whom it is for."""
-        for whom, servers in self._declared.items():
-            for server in servers.values():
-                yield whom, server
+    def exactly(self, whom: Whom) -> Mapping[str, McpServer]:
+        """Return the servers that were declared for just these."""
+        return self._declared.get(whom, {})
 
     def visible(self, agent: str | None, session: str) -> dict[str, McpServer]:
         """Return the servers that an agent has in a session, the nearest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import anyio
 from typing_extensions import override
@@ -36,18 +36,14 @@ class McpTool(Tool):
     It counts as one that changes things, whatever the server says of it.
     """
 
+    read_only: ClassVar[bool] = False
+
     def __init__(self, mcp: Mcp, tool: types.Tool, session: Session) -> None:
         self.name = model_name(mcp.name, tool.name)
         self.description = clean(tool.description or "")[:_LONGEST]
         self._mcp = mcp
         self._tool = tool
         self._session = session
-
-    @property
-    @override
-    def read_only(self) -> bool:
-        """False: nobody but the server says otherwise."""
-        return False
 
     @property
     @override

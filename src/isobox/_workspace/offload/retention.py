@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Seconds between two looks for what is too old.
 _PERIOD: Final = 3600.0
 _MOST: Final = 100_000
+#: Bytes of texts that are read to see which data they name; with more, all is kept.
+_MOST_READ: Final = 256 << 20
 _NAMED: Final = re.compile(rb"data/([0-9a-f]{64}\.[a-z0-9]{2,4})")
 _LONGEST_NAMED: Final = 80
 
@@ -101,15 +103,24 @@ class Keeper:
     async def _look(self, coming: int) -> None:
         self._looked = time.monotonic()
         inventory = Inventory(await self._entries(), self._root, self._used)
-        for path in inventory.texts():
-            async for name in self._named(path):
-                inventory.note(path, name)
+        await self._read(inventory)
         inventory.in_use(self._given)
         if self._retention.age is not None:
             await self._remove(inventory.old(time.time() - self._retention.age))
         if self._retention.size is not None:
             await self._remove(inventory.over(self._retention.size - coming))
         self._held = inventory.size
+
+    async def _read(self, inventory: Inventory) -> None:
+        """Find out which data the texts name."""
+        texts = inventory.texts()
+        # SAFETY: the agent may have made them as large as it likes.
+        if sum(each.size for each in texts) > _MOST_READ:
+            inventory.in_use(inventory.data())
+            return
+        for each in texts:
+            async for name in self._named(each):
+                inventory.note(each.path, name)
 
     async def _entries(self) -> list[Entry]:
         found: list[Entry] = []
@@ -123,10 +134,10 @@ class Keeper:
                 continue  # nothing was offloaded there yet
         return found
 
-    async def _named(self, path: str) -> AsyncIterator[str]:
+    async def _named(self, text: Entry) -> AsyncIterator[str]:
         """Yield the names of data that a text holds."""
         try:
-            stream = await self._perform(Read(path=path))
+            stream = await self._perform(Read(path=text.path, length=text.size))
         except PathError:
             return
         rest = b""
@@ -167,9 +178,13 @@ class Inventory:
         known = DATA if folder == f"{self._root}/data" else OFFLOADED
         return known.fullmatch(name) is not None
 
-    def texts(self) -> list[str]:
-        """Return the paths of what may name data."""
-        return [path for path in self._entries if not self._is_data(path)]
+    def texts(self) -> list[Entry]:
+        """Return what may name data."""
+        return [each for path, each in self._entries.items() if not self._is_data(path)]
+
+    def data(self) -> list[str]:
+        """Return the names of all data."""
+        return [each.name for path, each in self._entries.items() if self._is_data(path)]
 
     def note(self, path: str, name: str) -> None:
         """Note that a text names data."""
@@ -183,20 +198,28 @@ class Inventory:
 
     def old(self, before: float) -> Iterable[str]:
         """Take out what is older than a time, and yield the paths."""
-        for path in self._by_age(texts=True):
-            if self._entries[path].mtime_ns < before * 1e9:
-                yield self._take(path)
-        for path in self._by_age(texts=False):
-            if self._entries[path].mtime_ns < before * 1e9:
-                yield self._take(path)
+        for texts in (True, False):
+            for path in self._by_age(texts=texts):
+                if self._entries[path].mtime_ns < before * 1e9:
+                    yield self._take(path)
 
     def over(self, most: int) -> Iterable[str]:
         """Take out the oldest until `most` bytes are left, and yield the paths."""
-        while self.size > most:
-            free = self._by_age(texts=False) or self._by_age(texts=True)
-            if not free:
-                return
-            yield self._take(free[0])
+        for path in self._by_age(texts=False):
+            if self.size > most:
+                yield self._take(path)
+        for path in self._by_age(texts=True):
+            if self.size > most:
+                names = self._names[path]
+                yield self._take(path)
+                yield from self._unnamed(names, most)
+
+    def _unnamed(self, names: Iterable[str], most: int) -> Iterable[str]:
+        """Take out such of the data as nobody names any more."""
+        for path in (f"{self._root}/data/{name}" for name in names):
+            free = path in self._entries and not self._is_used(path)
+            if free and self.size > most:
+                yield self._take(path)
 
     def _by_age(self, *, texts: bool) -> list[str]:
         free = [

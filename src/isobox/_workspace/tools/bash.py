@@ -71,7 +71,7 @@ class BashArguments:
 class Bash(SessionTool[BashArguments]):
     """Runs commands in the session's shell, or beside it in the background."""
 
-    name: ClassVar[str] = "Bash"
+    name: str = "Bash"
     description = (
         "Run a script in a bash that keeps its working directory, variables and "
         "functions between calls. It returns what the script printed and its exit "

@@ -56,7 +56,7 @@ class EditArguments:
 class Edit(SessionTool[EditArguments]):
     """Replaces text in a file."""
 
-    name: ClassVar[str] = "Edit"
+    name: str = "Edit"
     description = (
         "Replace exact pieces of text in a file. Either all of the edits are made or "
         "none. Line ends, encoding and mode of the file are kept. A file that has "

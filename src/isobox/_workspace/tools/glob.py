@@ -48,7 +48,7 @@ class GlobArguments:
 class Glob(SessionTool[GlobArguments]):
     """Finds files by their names."""
 
-    name: ClassVar[str] = "Glob"
+    name: str = "Glob"
     description = (
         "Find files by name pattern, the last changed first. Files that version "
         "control ignores are left out unless include_ignored=true. Links to "

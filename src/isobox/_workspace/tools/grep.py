@@ -84,7 +84,7 @@ class GrepArguments:
 class Grep(SessionTool[GrepArguments]):
     """Finds text in files."""
 
-    name: ClassVar[str] = "Grep"
+    name: str = "Grep"
     description = (
         "Search files for a regular expression, in the order of their paths. Binary "
         "files, and those that version control ignores, are passed over."

@@ -143,7 +143,7 @@ class BashOutputArguments:
 class BashOutput(SessionTool[BashOutputArguments]):
     """Shows what a job has printed since the last look."""
 
-    name: ClassVar[str] = "BashOutput"
+    name: str = "BashOutput"
     description = (
         "Show what a command in the background has printed since the last call, and "
         f"whether it runs or how it ended; at most {_PIECE:,} bytes a call, nothing "
@@ -180,7 +180,7 @@ class BashInputArguments:
 class BashInput(SessionTool[BashInputArguments]):
     """Gives a job something to read."""
 
-    name: ClassVar[str] = "BashInput"
+    name: str = "BashInput"
     description = (
         "Send text to the standard input of a command in the background that was "
         "started with stdin=true. BashOutput shows what it answers."
@@ -239,7 +239,7 @@ class BashKillArguments:
 class BashKill(SessionTool[BashKillArguments]):
     """Ends a job, or sends it a signal."""
 
-    name: ClassVar[str] = "BashKill"
+    name: str = "BashKill"
     description = (
         "Kill a command in the background with everything that it started, or send "
         "it a signal. Returns its new output and how it ended."

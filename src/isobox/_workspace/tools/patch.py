@@ -30,7 +30,7 @@ class ApplyPatchArguments:
 class ApplyPatch(SessionTool[ApplyPatchArguments]):
     """Changes, makes, moves and removes files as a patch says."""
 
-    name: ClassVar[str] = "ApplyPatch"
+    name: str = "ApplyPatch"
     description = (
         "Apply a patch to any number of files: all of it or nothing. Lines of "
         "context and removed lines must stand in the files exactly; line numbers may "

@@ -54,7 +54,7 @@ class ReadArguments:
 class Read(SessionTool[ReadArguments]):
     """Shows what is in a file."""
 
-    name: ClassVar[str] = "Read"
+    name: str = "Read"
     description = (
         "Show a file's lines, each after its number and a tab. Images are shown as "
         "images, notebooks as cells with outputs, PDF files as text. Lines over "

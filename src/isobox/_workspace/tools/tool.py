@@ -33,7 +33,7 @@ class Tool(ABC):
         read_only: It changes nothing in the workspace.
     """
 
-    name: ClassVar[str]
+    name: str
     description: str
     read_only: ClassVar[bool]
 

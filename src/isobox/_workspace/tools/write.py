@@ -37,7 +37,7 @@ class WriteArguments:
 class Write(SessionTool[WriteArguments]):
     """Makes a file, or replaces one that the session has seen."""
 
-    name: ClassVar[str] = "Write"
+    name: str = "Write"
     description = (
         "Create a file, or replace all that it holds, at once; its mode is kept. An "
         "existing file must have been read before and be as it was then, unless "

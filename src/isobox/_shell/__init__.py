@@ -1,0 +1,1 @@
+"""Every operation from a POSIX shell inside: for images without Python."""

@@ -1,0 +1,224 @@
+"""The code that starts a command inside, and says how it ended."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from isobox._shell.quote import NAME, encoded, filled, quoted
+from isobox.errors import InvalidArgumentError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from isobox._core.ops import Spawn
+    from isobox._shell.kit import Kit, Witness
+
+#: Bytes that the kernel takes as one argument.
+_LONGEST_ARGUMENT: Final = 131071
+#: The letter of `ulimit`, and how many bytes its unit has.
+LIMITS: Final = {
+    "as": ("v", 1024),
+    "core": ("c", 512),
+    "cpu": ("t", 1),
+    "data": ("d", 1024),
+    "fsize": ("f", 512),
+    "memlock": ("l", 1024),
+    "nofile": ("n", 1),
+    "nproc": ("p", 1),
+    "stack": ("s", 1024),
+}
+_LOADED: Final = 'eval "$(dd bs=$1 count=1 iflag=fullblock 2>/dev/null)"'
+#: Outlives the command, and says behind its last words how it ended. What
+#: belongs to the command bears the mark; this does not.
+_OUTER: Final = """\
+exec 3>&1 4>&2
+trap : INT QUIT
+{report}r=$({witness} 2>&1)
+{unreport}b=-
+head -c 262144 /proc/[0-9]*/environ 2>/dev/null | tr '\\000' '\\n' |
+  grep -q -x <mark> && b=b
+{end}"""
+_END: Final = "printf '%send %s %s;' <nonce> \"$b\" \"$r\""
+#: The third output goes to the host among the others, so that it is known to
+#: come behind what was printed before it.
+_REPORT: Final = """\
+d=$(mktemp -d) && mkfifo "$d/r" && exec 5<>"$d/r" || {
+  printf '%sno storage;' <nonce> >&2; exit 1; }
+exec 6>"$d/r" 7<"$d/r" 5>&-
+rm -rf "$d"
+( exec 6>&-
+while x=$(dd bs=4096 count=1 2>/dev/null | od -An -v -tx1 | tr -d ' \\n') &&
+  [ -n "$x" ]; do
+  printf '%ssync;' <nonce> >&4
+  printf '%sreport %s;' <nonce> "$x" >&3
+done ) <&7 &
+exec 7<&-
+"""
+_WITNESSES: Final[dict[Witness, str]] = {
+    "awk": "awk 'BEGIN { printf \"%d\", system(ARGV[1]) }' <inner>",
+    "time": "command time -f %x sh -c <inner>",
+    "sh": "sh -c <inner>; echo $?",
+}
+_DIRECTORY: Final = """\
+cd -- <cwd> 2>/dev/null || {
+  if [ -d <cwd> ]; then r=access; elif [ -e <cwd> ]; then r=not_directory
+  else r=missing; fi
+  printf '%sno %s;' <nonce> $r >&2; exit 1; }
+unset OLDPWD
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command to start.
+
+    Attributes:
+        op: What was asked.
+        env: The variables that it has besides those of the exec.
+        mark: What stands in the environment of all that belongs to it.
+        nonce: What the code begins with whatever it says.
+    """
+
+    op: Spawn
+    env: Mapping[str, str]
+    mark: str
+    nonce: str
+
+    def programs(self, kit: Kit) -> tuple[bytes, bytes]:
+        """Return the code of the exec's shell, and that of the command's."""
+        inner = self._inner()
+        return self._outer(kit, len(inner)), inner
+
+    def _outer(self, kit: Kit, size: int) -> bytes:
+        tty, report = self.op.tty is not None, self.op.report
+        ends = [_END] if tty else [_END, _END + " >&2"]
+        code = _OUTER.format(
+            report=_REPORT if report else "",
+            witness=_WITNESSES[kit.witness],
+            unreport="exec 6>&-\n" if report else "",
+            end="\n".join(ends),
+        )
+        return filled(
+            code, inner=self._entry(kit, size), mark=self.mark, nonce=self.nonce
+        )
+
+    def _entry(self, kit: Kit, size: int) -> bytes:
+        third = "exec 3>&6 6>&-; " if self.op.report else ""
+        session = "setsid " if kit.setsid and self.op.tty is None else ""
+        return filled(
+            f"exec >&3 2>&4 3>&- 4>&-; {third}"
+            f"exec env <mark> {session}{kit.shell} -c <loaded> sh <size>",
+            mark=self.mark,
+            loaded=_LOADED,
+            size=size,
+        )
+
+    def _inner(self) -> bytes:
+        op = self.op
+        env = {**self.env, **op.env}
+        started = "" if op.stdin or op.tty is not None else "exec </dev/null\n"
+        return b"".join(
+            (
+                filled(_DIRECTORY, cwd=op.cwd, nonce=self.nonce),
+                *self._limits(),
+                *_exports(env),
+                self._started(),
+                started.encode(),
+                self._command(env),
+            )
+        )
+
+    def _limits(self) -> Iterator[bytes]:
+        for name, value in self.op.limits.items():
+            letter, unit = LIMITS[name]
+            yield filled(
+                f"ulimit -{letter} {int(value) // unit} 2>/dev/null || {{ "
+                "printf '%sno invalid;' <nonce> >&2; exit 1; }\n",
+                nonce=self.nonce,
+            )
+
+    def _started(self) -> bytes:
+        telling = "printf '%spid %d;' <nonce> "
+        if not self.op.argv:
+            return filled(telling + "$$ >&2\n", nonce=self.nonce)
+        return filled(
+            "if command -v <name> >/dev/null 2>&1; then "
+            f"{telling}$$ >&2; else {telling}0 >&2; fi\n",
+            nonce=self.nonce,
+            name=self.op.argv[0],
+        )
+
+    def _command(self, env: Mapping[str, str | None]) -> bytes:
+        odd = [
+            quoted(f"{name}={value}")
+            for name, value in env.items()
+            if value is not None and not NAME.fullmatch(name)
+        ]
+        prefix = b" ".join([b"exec", *([b"env", *odd] if odd else [])])
+        if self.op.argv:
+            return prefix + b" " + b" ".join(map(quoted, self.op.argv))
+        script = quoted(self.op.script or "")
+        if odd:
+            return prefix + b" sh -c " + script
+        return b"set --\neval " + script
+
+
+def _exports(env: Mapping[str, str | None]) -> Iterator[bytes]:
+    for name, value in env.items():
+        if not NAME.fullmatch(name):
+            continue
+        if value is None:
+            yield b"unset %s\n" % name.encode()
+        else:
+            yield b"export %s=%s\n" % (name.encode(), quoted(value))
+
+
+def check_arguments(op: Spawn) -> None:
+    """Refuse what the kernel would.
+
+    Raises:
+        InvalidArgumentError: One argument is longer than the kernel takes.
+    """
+    longest = max((len(encoded(part)) for part in op.argv), default=0)
+    if longest > _LONGEST_ARGUMENT:
+        raise InvalidArgumentError(
+            f"one argument has {longest} bytes; the kernel takes "
+            f"{_LONGEST_ARGUMENT}: pass it on standard input, in a file, or as a "
+            "script",
+            op="spawn",
+        )
+
+
+def ending(told: bytes, witness: Witness) -> tuple[int, int | None]:
+    """Return the status and the signal that a witness tells of.
+
+    Raises:
+        ProtocolError: It tells of none.
+    """
+    words = told.decode("ascii", "replace")
+    if witness == "time":
+        signalled = re.search(r"terminated by signal (\d{1,3})$", words, re.MULTILINE)
+        if signalled:
+            return _signalled(int(signalled[1]))
+    last = words.split()[-1:] or [""]
+    if not re.fullmatch(r"\d{1,4}", last[0]):
+        raise ProtocolError("the shell inside did not say how a command ended")
+    return _status(int(last[0]), witness)
+
+
+def _status(status: int, witness: Witness) -> tuple[int, int | None]:
+    if witness == "awk" and status > 256:
+        return _signalled(status % 256)
+    if witness == "sh" and 128 < status <= 128 + 64:
+        return _signalled(status - 128)
+    if status > 255:
+        raise ProtocolError("the shell inside reported no exit status")
+    return status, None
+
+
+def _signalled(number: int) -> tuple[int, int | None]:
+    if not 0 < number < 128:
+        raise ProtocolError("the shell inside reported no signal")
+    return 128 + number, number

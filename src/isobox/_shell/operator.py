@@ -1,0 +1,227 @@
+"""A shell inside that does what it is told, one piece of code after another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from isobox._shell.exec import ENDED, STDOUT
+from isobox.errors import ProtocolError, SandboxLostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from typing import Self
+
+    from isobox._shell.exec import Exec, Running
+
+#: The variable by which a process shows what it belongs to.
+MARK: Final = "ISOBOX_JOB"
+#: Takes code until its input ends. What is left open to a program is 1 alone.
+_SERVE: Final = (
+    "exec 2>/dev/null; export LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal; "
+    "while IFS= read -r n; do "
+    'eval "$(dd bs=$n count=1 iflag=fullblock)"; done'
+)
+#: Seconds of silence after which a shell that owes an answer counts as lost.
+SILENCE: Final = 120.0
+#: Seconds that a shell has to end by itself once its input is at its end.
+_LEAVE: Final = 1.0
+_MOST_IDLE, _MOST = 4, 12
+
+
+class Operator:
+    """One shell inside, over one exec.
+
+    Attributes:
+        mark: What stands in the environment of all that it runs.
+        free: Whether it has answered everything.
+    """
+
+    def __init__(self, running: Running, mark: str) -> None:
+        self.mark = mark
+        self.free = True
+        self._running = running
+        self._read = b""
+
+    @classmethod
+    async def start(cls, exec_: Exec) -> Self:
+        """Start one."""
+        mark = f"{MARK}={secrets.token_hex(8)}"
+        argv = ["sh", "-c", f"exec env {mark} sh -c {_single(_SERVE)}"]
+        return cls(await exec_.start(argv, tty=None), mark)
+
+    async def ask(self, code: bytes, *, most: int = 1 << 20) -> bytes:
+        """Run code and return what it prints.
+
+        Raises:
+            ProtocolError: It printed more than `most`.
+            SandboxLostError: The shell has ended, or does not answer.
+        """
+        answer: list[bytes] = []
+        size = 0
+        async for piece in self.pieces(code):
+            size += len(piece)
+            # SAFETY: what the workload can make a shell print is without end.
+            if size > most:
+                raise ProtocolError("the shell inside says more than can be")
+            answer.append(piece)
+        return b"".join(answer)
+
+    async def pieces(self, code: bytes) -> AsyncIterator[bytes]:
+        """Run code and yield what it prints."""
+        await self.tell(code)
+        async for piece in self.answer():
+            yield piece
+
+    async def tell(self, code: bytes) -> None:
+        """Run code; `answer` returns what it prints."""
+        self._end = secrets.token_hex(16).encode()
+        self.free = False
+        code += b"\nprintf %s " + self._end
+        await self.send(b"%d\n%s" % (len(code), code))
+
+    async def send(self, data: bytes) -> None:
+        """Give the code that runs something to read.
+
+        Raises:
+            SandboxLostError: Nobody reads it.
+        """
+        try:
+            async with asyncio.timeout(SILENCE):
+                await self._running.send(data)
+        except (BrokenPipeError, TimeoutError):
+            raise SandboxLostError("the shell inside takes no more") from None
+
+    async def line(self, *, most: int = 4096) -> bytes:
+        """Return the next line that the code prints; b"" when it has ended."""
+        while (at := self._read.find(b"\n")) < 0:
+            if self._end in self._read:
+                return b""
+            if len(self._read) > most:
+                raise ProtocolError("the shell inside prints no line")
+            self._read += await self._receive()
+        line, self._read = self._read[: at + 1], self._read[at + 1 :]
+        return line
+
+    async def answer(self) -> AsyncIterator[bytes]:
+        """Yield what is left of what the code prints."""
+        end = self._end
+        while (at := self._read.find(end)) < 0:
+            # SAFETY: the end is of 128 random bits, new each time: no file has it.
+            known = max(0, len(self._read) - len(end))
+            piece, self._read = self._read[:known], self._read[known:]
+            if piece:
+                yield piece
+            self._read += await self._receive()
+        piece, self._read = self._read[:at], self._read[at + len(end) :]
+        self.free = not self._read
+        if piece:
+            yield piece
+
+    async def _receive(self) -> bytes:
+        try:
+            async with asyncio.timeout(SILENCE):
+                while True:
+                    kind, piece = await self._running.receive()
+                    if kind == ENDED:
+                        raise SandboxLostError("the shell inside has ended")
+                    if kind == STDOUT:
+                        return piece
+        except TimeoutError:
+            raise SandboxLostError("the shell inside does not answer") from None
+
+    async def alive(self) -> bool:
+        """Whether it answers still."""
+        try:
+            return await self.ask(b":") == b""
+        except SandboxLostError:
+            return False
+
+    async def ends(self) -> bool:
+        """Tell it to end; returns whether it has."""
+        with contextlib.suppress(SandboxLostError, TimeoutError):
+            async with asyncio.timeout(_LEAVE):
+                await self._running.send_eof()
+                while (await self._running.receive())[0] != ENDED:
+                    pass
+                return True
+        return False
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        await self._running.aclose()
+
+
+class Operators:
+    """The shells of one sandbox: as many as there is to do, some of them kept.
+
+    To start one takes the engine as long as a hundred answers.
+    """
+
+    def __init__(
+        self, exec_: Exec, kill: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._exec = exec_
+        self._kill = kill
+        self._idle: list[Operator] = []
+        self._all: set[Operator] = set()
+        self._room = asyncio.Semaphore(_MOST)
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def one(self, *, spare: bool = False) -> AsyncGenerator[Operator]:
+        """Have a shell for a while; one that owes an answer then is ended.
+
+        Args:
+            spare: Do not wait for others, who may wait for this.
+        """
+        async with contextlib.nullcontext() if spare else self._room:
+            operator = await self._ready()
+            try:
+                yield operator
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._leave(operator)
+
+    async def _ready(self) -> Operator:
+        while self._idle:
+            operator = self._idle.pop()
+            if await operator.alive():
+                return operator
+            await self._drop(operator)
+        if self._closed:
+            raise SandboxLostError("the sandbox is closed")
+        operator = await Operator.start(self._exec)
+        self._all.add(operator)
+        return operator
+
+    async def _leave(self, operator: Operator) -> None:
+        if operator.free and len(self._idle) < _MOST_IDLE and not self._closed:
+            self._idle.append(operator)
+            return
+        try:
+            if not await operator.ends() and not self._closed:
+                await self._kill(operator.mark)
+        except SandboxLostError:
+            pass  # what is gone needs no end
+        finally:
+            await self._drop(operator)
+
+    async def _drop(self, operator: Operator) -> None:
+        self._all.discard(operator)
+        await operator.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of all of them."""
+        self._closed = True
+        self._idle.clear()
+        for operator in list(self._all):
+            await self._drop(operator)
+
+
+def _single(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

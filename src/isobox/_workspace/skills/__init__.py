@@ -1,0 +1,1 @@
+"""Skills: directories with instructions that a model reads when it needs them."""

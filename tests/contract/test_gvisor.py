@@ -1,0 +1,52 @@
+"""The contract over commands on a kernel of their own in user space."""
+
+from typing_extensions import override
+
+from isobox import GVisorWorkspace
+from isobox.testing.contract import WorkspaceContract
+from isobox.testing.contract.tools import ToolsContract
+from isobox.testing.processes import kill_tree
+
+
+class TestGVisor(WorkspaceContract):
+    capabilities = frozenset(
+        {
+            "bounded_regex",
+            "cancel",
+            "capture",
+            "isolated",
+            "no_network",
+            "sized_tmp",
+            "dial",
+            "kill_tree",
+            "listen",
+            "persistent",
+            "posix_shell",
+            "proc",
+            "python3",
+            "rlimits",
+            "snapshot",
+            "streamed_body",
+            "tty",
+        }
+    )
+    can_kill_sandbox = True
+    host_script_backend = "GVisorWorkspace"
+
+    @override
+    def make_workspace(self, **options):
+        return GVisorWorkspace(**options)
+
+    @override
+    async def kill(self, workspace):
+        await kill_tree(workspace._sandbox.child.pid)
+
+
+class TestTools(ToolsContract):
+    capabilities = frozenset(
+        {"posix_shell", "proc", "cancel", "kill_tree", "no_network", "isolated"}
+    )
+
+    @override
+    def make_workspace(self, **options):
+        return GVisorWorkspace(**options)
