@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
@@ -15,6 +14,9 @@ from isobox._backends.local.provider import LocalSandbox
 from isobox._channel.start import GuestChild
 from isobox._guest import bundle, carried
 from isobox.abc import Availability, Provider
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLACE = "/.python"
 ROOT = "/workspace"

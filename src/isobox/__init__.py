@@ -48,8 +48,16 @@ if TYPE_CHECKING:
     )
     from isobox._workspace.docker import DockerWorkspace
     from isobox._workspace.gvisor import GVisorWorkspace
+    from isobox._workspace.mcp.kept import McpWarning
+    from isobox._workspace.mcp.server import McpServer
+    from isobox._workspace.mcp.servers import McpStatus
+    from isobox._workspace.mcp.speech import Mcp
+    from isobox._workspace.offload.offloads import Offloader
+    from isobox._workspace.offload.retention import Retention
     from isobox._workspace.policy_files import load_policy
     from isobox._workspace.shell import Shell
+    from isobox._workspace.skills.installed import Skill
+    from isobox._workspace.skills.seeds import SkillsWarning
     from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
     from isobox._workspace.tools.tool import Tool
     from isobox._workspace.verify import Verdict
@@ -64,6 +72,10 @@ _HOMES = {
     "Answer": "isobox._approval.question",
     "OtelSink": "isobox._audit.otel",
     "Verdict": "isobox._workspace.verify",
+    "Offloader": "isobox._workspace.offload.offloads",
+    "Retention": "isobox._workspace.offload.retention",
+    "Skill": "isobox._workspace.skills.installed",
+    "SkillsWarning": "isobox._workspace.skills.seeds",
     "Spent": "isobox._core.budget",
     "Budget": "isobox._core.budget",
     "load_policy": "isobox._workspace.policy_files",
@@ -93,6 +105,10 @@ _HOMES = {
     "Limits": "isobox._core.spec",
     "Listing": "isobox._core.results",
     "LocalWorkspace": "isobox._workspace.classes",
+    "Mcp": "isobox._workspace.mcp.speech",
+    "McpServer": "isobox._workspace.mcp.server",
+    "McpStatus": "isobox._workspace.mcp.servers",
+    "McpWarning": "isobox._workspace.mcp.kept",
     "Match": "isobox._core.results",
     "Matches": "isobox._core.results",
     "Mount": "isobox._core.spec",
@@ -136,10 +152,15 @@ __all__ = [
     "LocalWorkspace",
     "Match",
     "Matches",
+    "Mcp",
+    "McpServer",
+    "McpStatus",
+    "McpWarning",
     "MemorySink",
     "Mount",
     "Network",
     "NetworkRule",
+    "Offloader",
     "OtelSink",
     "Pending",
     "Policy",
@@ -147,6 +168,7 @@ __all__ = [
     "Question",
     "RecordedProcess",
     "Recorder",
+    "Retention",
     "Rule",
     "RunResult",
     "SeatbeltWorkspace",
@@ -154,6 +176,8 @@ __all__ = [
     "SecretError",
     "Shell",
     "SigV4",
+    "Skill",
+    "SkillsWarning",
     "SnapshotRef",
     "Spent",
     "TextBlock",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from isobox._core import results
-    from isobox._core.budget import Spent
+    from isobox._core.budget import Budget, Spent
     from isobox._core.isolation import Isolation
     from isobox._core.ops import SearchMode, WindowSize
     from isobox._core.patch import PatchFormat
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from isobox._workspace import base, expose, forward, shell
     from isobox._workspace.gvisor import Platform
     from isobox._workspace.options import Options
+    from isobox._workspace.skills.installed import Skill
+    from isobox._workspace.skills.package import Source
     from isobox._workspace.tools import tool as tools
     from isobox._workspace.tools.result import Json, ToolResult
     from isobox._workspace.verify import Verdict
@@ -671,6 +673,32 @@ class WorkspaceBase:
         """Return a fragment for a model's system prompt."""
         return _wait(self._workspace.get_instructions)
 
+    # -- skills and offload -----------------------------------------------------
+
+    def list_skills(self) -> list[Skill]:
+        """Return the skills that are installed, in the order of their names."""
+        return _wait(self._workspace.list_skills)
+
+    def add_skill(self, source: Source, *, replace: bool = False) -> Skill:
+        """Install a skill, whole or not at all, and return it."""
+        return _wait(self._workspace.add_skill, source, replace=replace)
+
+    def remove_skill(self, name: str) -> None:
+        """Remove a skill, by the name of its directory."""
+        _wait(self._workspace.remove_skill, name)
+
+    def offload_context(self, session_id: str, messages: Iterable[object]) -> str:
+        """Append messages to a session's context and return a reference to it."""
+        return _wait(self._workspace.offload_context, session_id, messages)
+
+    def offload_tool_result(
+        self, session_id: str, result: object, *, call_id: str | None = None
+    ) -> str:
+        """Keep a tool's result and return a reference to it."""
+        return _wait(
+            self._workspace.offload_tool_result, session_id, result, call_id=call_id
+        )
+
     # -- network, state, facts ------------------------------------------------
 
     def forward(self, port: int, *, local_port: int = 0) -> Forward:
@@ -689,9 +717,9 @@ class WorkspaceBase:
         """Make the workspace's files those of a snapshot."""
         _wait(self._workspace.restore, snapshot)
 
-    def fork(self) -> Self:
+    def fork(self, *, budget: Budget | None = None) -> Self:
         """Return a new, initialised workspace with a copy of the files."""
-        return self._around(_wait(self._workspace.fork))
+        return self._around(_wait(self._workspace.fork, budget=budget))
 
     def checkpoint(self, stage: str, text: str | None = None) -> None:
         """Stop until the policy, or a person whom it asks, lets the work go on."""

@@ -1,17 +1,25 @@
-"""The contract where nothing but busybox and a Python brought along is there."""
+"""Files, archives and terminals where only busybox and our own Python are there."""
 
 import pytest
 from tests.carried import CarriedWorkspace
 from typing_extensions import override
 
-from isobox.testing.contract import WorkspaceContract
+from isobox.testing.contract import (
+    EditContract,
+    FilesReadContract,
+    FilesWriteContract,
+    TransferContract,
+    TtyContract,
+)
 
 
-class TestCarried(WorkspaceContract):
+class TestCarried(
+    EditContract, FilesReadContract, FilesWriteContract, TransferContract, TtyContract
+):
     capabilities = frozenset(
         {
             *("bounded_regex", "cancel", "confined", "kill_tree", "posix_shell"),
-            *("proc", "snapshot", "streamed_body", "tty"),
+            *("proc", "streamed_body", "tty"),
         }
     )
 

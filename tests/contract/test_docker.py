@@ -1,8 +1,6 @@
 """The contract over containers of a real engine."""
 
-import os
-import subprocess
-
+import anyio.to_thread
 import pytest
 from typing_extensions import override
 
@@ -11,7 +9,6 @@ from isobox.testing.contract import WorkspaceContract
 from isobox.testing.contract.shared import SharedWorkspace
 
 
-@pytest.mark.usefixtures("containers")
 class TestDocker(SharedWorkspace, WorkspaceContract):
     capabilities = frozenset(
         {
@@ -37,27 +34,18 @@ class TestDocker(SharedWorkspace, WorkspaceContract):
     can_kill_sandbox = True
     runtime = None
 
-    @pytest.fixture(scope="class")
-    def containers(self, engine, python_image):
-        before = os.environ.get("DOCKER_HOST")
-        os.environ["DOCKER_HOST"] = engine.url
-        yield
-        if before is None:
-            del os.environ["DOCKER_HOST"]
-
-    @pytest.fixture(scope="class")
-    async def shared(self, containers):
-        async for shared in super().shared.__wrapped__(self):
-            yield shared
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def containers(cls, engine, python_image):
+        cls.image, cls.engine = python_image, engine
 
     @override
     def make_workspace(self, **options):
         return DockerWorkspace(
-            image="isobox-test-python", runtime=self.runtime, **options
+            image=self.image, engine=self.engine.url, runtime=self.runtime, **options
         )
 
     @override
     async def kill(self, workspace):
         container = workspace._sandbox.container
-        command = ["docker", "kill", container]
-        subprocess.run(command, capture_output=True, check=True)
+        await anyio.to_thread.run_sync(self.engine.call, "kill", container)

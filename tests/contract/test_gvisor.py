@@ -31,7 +31,6 @@ class TestGVisor(WorkspaceContract):
         }
     )
     can_kill_sandbox = True
-    host_script_backend = "GVisorWorkspace"
 
     @override
     def make_workspace(self, **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
@@ -10,7 +11,7 @@ from typing_extensions import override
 from isobox._channel import frames
 from isobox._channel.stream import Stream
 from isobox._guest import agent
-from isobox.errors import ProtocolError, SandboxLostError
+from isobox.errors import InvalidArgumentError, ProtocolError, SandboxLostError
 
 if TYPE_CHECKING:
     import socket
@@ -67,10 +68,11 @@ class Channel(asyncio.Protocol):
         """Configure the guest and wait for its hello.
 
         Raises:
+            InvalidArgumentError: It is too large for a message.
             SandboxLostError: It ended, or did not answer within `timeout`.
             ProtocolError: It speaks another version.
         """
-        self.write(agent.CONFIG, 0, agent.encode(config))
+        self.write(agent.CONFIG, 0, _message(config))
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._ready)
@@ -160,12 +162,15 @@ class Channel(asyncio.Protocol):
         """Begin an operation.
 
         Raises:
+            InvalidArgumentError: It is too large for a message, or holds a number
+                that is.
             SandboxLostError: The sandbox is gone.
         """
         self.check()
+        payload = _message({"op": op, **fields})
         self._last = self._last % (agent.ACCEPTED - 1) + 1
         stream = self._streams[self._last] = Stream(self, self._last)
-        self.write(agent.OPEN, stream.number, agent.encode({"op": op, **fields}))
+        self.write(agent.OPEN, stream.number, payload)
         return stream
 
     def write(self, kind: int, number: int, *parts: bytes) -> None:
@@ -235,3 +240,23 @@ class Channel(asyncio.Protocol):
             self._pings += 1
             self.write(agent.PING, 0)
         self._pulse = self.loop.call_later(_QUIET / 2, self._beat)
+
+
+def _message(fields: Fields) -> bytes:
+    """Return what a frame carries.
+
+    Raises:
+        InvalidArgumentError: The guest would not take it, and end.
+    """
+    try:
+        payload = agent.encode(fields)
+    except (struct.error, UnicodeEncodeError) as error:
+        raise InvalidArgumentError(
+            f"an argument cannot be sent to the sandbox: {error}"
+        ) from None
+    if len(payload) > agent.LARGEST:
+        raise InvalidArgumentError(
+            f"its arguments have {len(payload)} bytes together, and a message to the "
+            f"sandbox takes {agent.LARGEST}; write what is large to a file"
+        )
+    return payload

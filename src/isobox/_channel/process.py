@@ -114,8 +114,17 @@ class GuestProcess(Process):
             if self._exit.done():
                 raise ProtocolError("the guest ended a command again")
             self._end(self.explain(_exit(fields, self._op)))
+        elif fields.get("event") == "printed" and self._op.meter is not None:
+            self._printed(fields.get("bytes"), self._op.meter)
         else:
             raise ProtocolError("the guest reported an unknown event")
+
+    def _printed(self, count: object, least: int) -> None:
+        # SAFETY: less than was asked for would keep the host busy for nothing.
+        if not isinstance(count, int) or count < least:
+            raise ProtocolError("the guest counted output that it was not to count")
+        if self.on_print is not None:
+            self.on_print(count)
 
     def _answered(self, fields: Fields, failure: BaseException | None) -> None:
         if failure is not None:
@@ -131,7 +140,7 @@ class GuestProcess(Process):
         except (LimitError, InvalidArgumentError) as error:
             self._fail(error)
             return
-        untold = self._tell(_facts(end))
+        untold = self._tell(exit_facts(end))
         if untold is None:
             self._end(end)
         elif not self._exit.done():
@@ -210,7 +219,7 @@ class GuestProcess(Process):
         facts: dict[str, object] = {"error": type(failure).__name__}
         if self._exit.done():
             # It had ended; only the reading of what it left was cut short.
-            facts = _facts(self._exit.result())
+            facts = exit_facts(self._exit.result())
         else:
             self._exit.set_exception(failure)
         self._begin()
@@ -330,7 +339,8 @@ def _complaint(op: Spawn, fields: Fields) -> bytes:
     return f"{name}: {os.strerror(number)}\n".encode("utf-8", "surrogateescape")
 
 
-def _facts(end: Exit) -> dict[str, object]:
+def exit_facts(end: Exit) -> dict[str, object]:
+    """Return what a record says of an end."""
     facts: dict[str, object] = {
         "exit_code": end.exit_code,
         "signal": end.signal,

@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 
 #: Paths that are looked up at once; the answer fits a frame, whatever it says.
 _ASKED = 32
+#: Bytes of the answer to a patch, and of a file in it beside the path.
+_LARGEST_ANSWER = 250_000
+_ENTRY = 80
 #: The longest script that is sent in one frame.
 _LONGEST_SCRIPT = 8 << 20
 _LIMITS = frozenset(
@@ -143,6 +146,7 @@ class ChannelSandbox(Sandbox):
             spool=None if op.spool is None else _bytes(op.spool),
             limits=dict(op.limits),
             report=op.report,
+            meter=op.meter,
         )
         process = GuestProcess(stream, op)
         process.explain = self._explainer(op)
@@ -165,12 +169,16 @@ class ChannelSandbox(Sandbox):
             )
         if op.tty is not None and "tty" not in self.capabilities:
             raise UnsupportedError(f"{self.backend} has no terminals here")
+        if op.tty is not None and not all(
+            0 < size < 1 << 16 for size in (op.tty.columns, op.tty.rows)
+        ):
+            raise InvalidArgumentError(f"{op.tty} is no terminal's size")
         if unknown := op.limits.keys() - _LIMITS:
             raise InvalidArgumentError(
                 f"unknown limits: {', '.join(sorted(unknown))}; there are "
                 f"{', '.join(sorted(_LIMITS))}"
             )
-        if op.script is not None and len(op.script) > _LONGEST_SCRIPT:
+        if op.script is not None and len(_bytes(op.script)) > _LONGEST_SCRIPT:
             raise InvalidArgumentError(
                 "the script is longer than 8 MiB; write it to a file and run that"
             )
@@ -241,6 +249,7 @@ class ChannelSandbox(Sandbox):
 
     @override
     async def patch(self, op: ops.Patch, /) -> Patched:
+        _check_answer(op)
         changes = [_change(change) for change in op.changes]
         stream = self._begin("patch", op, changes=changes)
         stream.inbox(agent.BODY)
@@ -528,6 +537,15 @@ def _entry(fields: Fields, path: str) -> Entry:
     return found[0]
 
 
+def _check_answer(op: ops.Patch) -> None:
+    """Refuse a patch whose answer, which names each file, would fit no frame."""
+    paths = (path for each in op.changes for path in (each.path, each.target) if path)
+    if sum(len(_bytes(path)) + _ENTRY for path in paths) > _LARGEST_ANSWER:
+        raise InvalidArgumentError(
+            "the patch names too many files, by too long paths; send it in parts"
+        )
+
+
 def _change(change: FileChange) -> Fields:
     return {
         "path": _bytes(change.path),
@@ -552,4 +570,9 @@ def _path(entry: Entry) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", PATH_ERRORS)
+    try:
+        return text.encode("utf-8", PATH_ERRORS)
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(
+            f"{text[:200]!a} holds half a surrogate pair, which no name or argument can"
+        ) from None

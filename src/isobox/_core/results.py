@@ -442,7 +442,10 @@ class Process(Ongoing, ABC):
         stdout: Its standard output; everything when it runs on a tty.
         stderr: Its standard error; empty on a tty.
         report: Its descriptor 3, where that was asked for.
+        on_print: Told of bytes that it has printed, where `Spawn.meter` asks that.
     """
+
+    on_print: Callable[[int], None] | None = None
 
     id: str
     pid: int

@@ -1112,7 +1112,9 @@ class Loop:
             return 0
         if not self._timers:
             return None
-        return max(0.0, (self._timers[0][0] - time.monotonic()) * 1000 + 0.5)
+        # poll takes no more milliseconds than fit an int: some days.
+        left = min(3600.0, self._timers[0][0] - time.monotonic())
+        return max(0.0, left * 1000 + 0.5)
 
 
 _IN = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -1706,6 +1708,7 @@ class Command(Job):
         self._fields = fields
         self._began = time.monotonic()
         self._heard = self._began
+        self._untold = 0
         self._status: Optional[int] = None
         self._failure: Optional[Dict[str, Any]] = None
         self._timed_out = ""
@@ -1857,6 +1860,7 @@ class Command(Job):
     def printed(self, data: bytes) -> None:
         """Note that it wrote something."""
         self._heard = time.monotonic()
+        self._meter(len(data))
         if self._spool is not None:
             view = memoryview(data)
             while view:
@@ -1867,6 +1871,17 @@ class Command(Job):
                     os.close(self._spool)
                     self._spool = None
                     return
+
+    def _meter(self, size: int) -> None:
+        """Tell the host how much was captured, in steps of its choice."""
+        step = self._fields.get("meter")
+        if step is None:
+            return
+        self._untold += size
+        if self._untold >= step:
+            told = encode({"event": "printed", "bytes": self._untold})
+            self.answer(EVENT, told)
+            self._untold = 0
 
     def on_data(self, channel: int, data: memoryview) -> None:
         if self._stdin is None:
@@ -2872,9 +2887,7 @@ def _unlock(fd: int) -> None:
 def append_lines(fd: int, data: Union[bytes, bytearray]) -> Any:
     """Add lines to the end of a file, all of them or none, step by step."""
     size = os.fstat(fd).st_size
-    end = size
-    for end in _back_to_line(fd, size):
-        yield None
+    end = yield from _back_to_line(fd, size)
     if end < size:
         os.ftruncate(fd, end)
     done = 0
@@ -2888,19 +2901,19 @@ def append_lines(fd: int, data: Union[bytes, bytearray]) -> Any:
         raise
 
 
-def _back_to_line(fd: int, size: int) -> Generator[int, None, None]:
-    """Yield, at last, where the last whole line of a file ends."""
+def _back_to_line(fd: int, size: int) -> Generator[None, None, int]:
+    """Return where the last whole line of a file ends, step by step."""
     at = size
     while at > 0:
         begin = max(0, at - PIECE)
         found = os.pread(fd, at - begin, begin).rfind(b"\n")
         if found >= 0:
-            yield begin + found + 1
-            return
+            return begin + found + 1
         if size - begin > LARGEST_APPEND:
             raise Refused("invalid", "the file to append to is not of lines")
         at = begin
-        yield at
+        yield None
+    return 0
 
 
 def compare(path: bytes, wanted: str) -> Generator[None, None, None]:
@@ -5135,9 +5148,7 @@ def push_tree(
     return {"count": count}
 
 
-def push_whole(
-    path: bytes, draft: bytes, reader: int, replace: bool
-) -> Dict[str, Any]:
+def push_whole(path: bytes, draft: bytes, reader: int, replace: bool) -> Dict[str, Any]:
     """Unpack a tar stream beside a path, and put it there at once."""
     _make_parents(path)
     if not replace and os.path.lexists(path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import time
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections import deque
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from isobox._core.facts import facts
 from isobox._core.results import Ongoing
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from isobox._core.stack import Perform
 
 R = TypeVar("R")
+
+_LOG: Final = logging.getLogger("isobox.audit")
 
 
 class Audit:
@@ -39,6 +44,8 @@ class Audit:
         self._numbers = itertools.count(1)
         #: What goes on, and since when.
         self._ongoing: dict[int, float] = {}
+        #: Outcomes that the sink did not take when they came.
+        self._owed: deque[dict[str, object]] = deque()
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         if self._sink is None:
@@ -49,13 +56,13 @@ class Audit:
         try:
             result = await inner(op)
         except BaseException as error:
-            self._put(number, "outcome", **_failure(error, started))
+            self._settle(number, **_failure(error, started))
             raise
         if isinstance(result, Ongoing):
             self._ongoing[number] = started
             result.on_end(lambda end: self._ended(number, end))
         else:
-            self._put(number, "outcome", ok=True, seconds=_since(started))
+            self._settle(number, ok=True, seconds=_since(started))
         return result
 
     def lifecycle(self, event: str, **details: object) -> None:
@@ -63,15 +70,43 @@ class Audit:
         if self._sink is not None:
             if event == "close":
                 for number in list(self._ongoing):
-                    self._ended(number, {"abandoned": True})
+                    # What is owed then is tried again, and raises, below.
+                    with contextlib.suppress(Exception):
+                        self._ended(number, {"abandoned": True})
             self._put(next(self._numbers), "lifecycle", event=event, **details)
 
     def _ended(self, number: int, end: dict[str, object]) -> None:
         # What nobody read to its end may still be told of after the close.
         started = self._ongoing.pop(number, None)
         if started is not None:
-            seconds = _since(started)
-            self._put(number, "outcome", ok=True, seconds=seconds, end=end)
+            self._settle(number, ok=True, seconds=_since(started), end=end)
+
+    def _settle(self, number: int, **fields: object) -> None:
+        """Record an outcome; one that the sink does not take is owed to it.
+
+        Nobody may be there to hear of a failure, as when a process ends by itself:
+        it is logged, and nothing else happens until the sink has taken it.
+        """
+        record = self._record(number, "outcome", fields)
+        try:
+            self._pay()
+            self._sink_put(record)
+        except Exception as error:
+            self._owed.append(record)
+            _LOG.error(
+                "the audit log of %s did not take the outcome of operation %d (%s: %s);"
+                " no operation runs until it does",
+                self._workspace,
+                number,
+                type(error).__name__,
+                error,
+            )
+            raise
+
+    def _pay(self) -> None:
+        while self._owed:
+            self._sink_put(self._owed[0])
+            self._owed.popleft()
 
     def question(self, question: Question) -> Callable[[str], None]:
         """Record a question to a person; what is returned records the answer."""
@@ -96,7 +131,16 @@ class Audit:
         )
 
     def _put(self, number: int, kind: str, **fields: object) -> None:
+        self._pay()
+        self._sink_put(self._record(number, kind, fields))
+
+    def _sink_put(self, record: dict[str, object]) -> None:
         assert self._sink is not None  # noqa: S101 - callers have checked
+        self._sink.put(record)
+
+    def _record(
+        self, number: int, kind: str, fields: dict[str, object]
+    ) -> dict[str, object]:
         record = {
             "time": time.time(),
             "workspace": self._workspace,
@@ -106,8 +150,8 @@ class Audit:
             **fields,
         }
         if self._redact is not None:
-            record = {key: _each(value, self._redact) for key, value in record.items()}
-        self._sink.put(record)
+            return {key: _each(value, self._redact) for key, value in record.items()}
+        return record
 
 
 def _unheard(_answer: str) -> None:

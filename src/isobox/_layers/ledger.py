@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import anyio
@@ -13,7 +12,7 @@ import anyio
 from isobox._core.budget import Budget, Spent
 from isobox._core.ops import Connect, Script, Spawn
 from isobox._core.results import ByteStream, Connection, Matches, Ongoing, Page, Process
-from isobox._layers.metered import Metered
+from isobox._layers.metered import Metered, MeteredProcess
 from isobox.errors import (
     BudgetError,
     InvalidArgumentError,
@@ -30,6 +29,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+#: Pieces in which a command tells of the output that it has left, and bytes of
+#: one at most.
+_STEPS: Final = 16
+_LARGEST_STEP: Final = 1 << 20
 #: Seconds between two looks at what nobody reports.
 _PERIOD: Final = 0.5
 
@@ -51,28 +54,33 @@ class Ledger:
     """
 
     def __init__(self, budget: Budget, usage: Callable[[], Awaitable[Usage]]) -> None:
-        self._budget = budget
+        self._account = _Account(budget)
         self._usage = usage
-        self._began: float | None = None
-        self._spent = Spent()
-        self._cpu_before = 0.0
-        self._open: set[_Traffic] = set()
-        self._refusal: BudgetError | None = None
+        self._cpu = 0.0
+
+    def shared(self, usage: Callable[[], Awaitable[Usage]]) -> Ledger:
+        """Return a ledger that draws on the same account, for another sandbox."""
+        other = Ledger(self._account.budget, usage)
+        other._account = self._account
+        return other
 
     def begin(self) -> None:
         """Go on with a fresh sandbox, whose processor time begins at nothing."""
-        if self._began is None:
-            self._began = time.monotonic()
-        self._cpu_before = self._spent.cpu
+        account = self._account
+        if account.began is None:
+            account.began = time.monotonic()
+        account.ledgers.add(self)
+        self._cpu = 0.0
 
     def spent(self) -> Spent:
         """Return what was spent by now."""
-        began = time.monotonic() if self._began is None else self._began
+        account = self._account
+        began = time.monotonic() if account.began is None else account.began
         return replace(
-            self._spent,
+            account.spent,
             seconds=time.monotonic() - began,
-            egress=self._spent.egress
-            + sum(each.bytes_in + each.bytes_out for each in self._open),
+            egress=account.spent.egress
+            + sum(each.bytes_in + each.bytes_out for each in account.open),
         )
 
     def spend(self, cost: float) -> None:
@@ -95,7 +103,8 @@ class Ledger:
         """
         spent = self.spent()
         for each in fields(Spent):
-            most, used = getattr(self._budget, each.name), getattr(spent, each.name)
+            most = getattr(self._account.budget, each.name)
+            used = getattr(spent, each.name)
             if most is not None and used > most:
                 raise _error(each.name, used, most)
 
@@ -116,20 +125,29 @@ class Ledger:
             self._count_one()
         except BudgetError as error:
             error.op = op.name
-            self._refusal = error
+            self._account.refusal = error
             raise
 
     def _count_one(self) -> None:
-        most = self._budget.ops
-        if most is not None and self._spent.ops >= most:
-            raise _error("ops", self._spent.ops, most)
-        self._spent.ops += 1
+        most, spent = self._account.budget.ops, self._account.spent
+        if most is not None and spent.ops >= most:
+            raise _error("ops", spent.ops, most)
+        spent.ops += 1
+
+    def metered(self, op: Spawn) -> Spawn:
+        """Return a command whose captured output is told of while it arrives."""
+        most = self._account.budget.output
+        if most is None or op.capture is None:
+            return op
+        left = most - self._account.spent.output
+        return replace(op, meter=max(1, min(_LARGEST_STEP, left // _STEPS)))
 
     def settled(self, op: Op[object], result: R) -> R:
         """Return what an operation brings, counted by now or while it arrives."""
         match result:
             case Process():
-                self._count_process(cast("Spawn", op), result)
+                # A shell's output is counted here, not again with its scripts.
+                return cast("R", MeteredProcess(result, self._printed))
             case Page() | Matches():
                 self._print(_size(result))
             case Ongoing() if isinstance(op, Connect):
@@ -141,39 +159,47 @@ class Ledger:
                 pass
         return result
 
-    def _count_process(self, op: Spawn, process: Process) -> None:
-        # A shell's output is counted here, and not again with each of its scripts.
-        if op.capture is None:
-            process.stdout = Metered(process.stdout, self._print)
-            process.stderr = Metered(process.stderr, self._print)
-        else:
-            names = ("stdout_bytes", "stderr_bytes")
-            process.on_end(lambda end: self._print(_sum(end, names)))
-
     def _count_traffic(self, result: Ongoing) -> None:
         if isinstance(result, _Traffic):
-            self._open.add(result)
+            self._account.open.add(result)
 
         def ended(end: dict[str, object]) -> None:
             if isinstance(result, _Traffic):
-                self._open.discard(result)
-            self._spent.egress += _sum(end, ("bytes_in", "bytes_out"))
+                self._account.open.discard(result)
+            self._account.spent.egress += _sum(end, ("bytes_in", "bytes_out"))
 
         result.on_end(ended)
 
     def _print(self, count: int) -> None:
-        self._spent.output += count
+        self._account.spent.output += count
+
+    def _printed(self, count: int) -> BudgetError | None:
+        """Count what a command prints; return why it must be stopped, if it must."""
+        self._print(count)
+        most, used = self._account.budget.output, self._account.spent.output
+        if most is None or used <= most:
+            return None
+        return _error("output", used, most)
 
     async def look(self) -> bool:
         """Look at what nobody reports; whether the backend tells what has a budget."""
-        if self._budget.cpu is None:
+        if self._account.budget.cpu is None:
             return True
-        # What a sandbox that is gone had used was counted before.
-        with contextlib.suppress(SandboxLostError, WorkspaceClosedError):
+        for other in self._account.ledgers - {self}:
+            await other._look()
+        return await self._look()
+
+    async def _look(self) -> bool:
+        try:
             used = (await self._usage()).cpu
-            if used is None:
-                return False
-            self._spent.cpu = max(self._spent.cpu, self._cpu_before + used)
+        except (SandboxLostError, WorkspaceClosedError):
+            # What a sandbox that is gone had used was counted before.
+            self._account.ledgers.discard(self)
+            return True
+        if used is None:
+            return False
+        self._account.spent.cpu += max(0.0, used - self._cpu)
+        self._cpu = max(used, self._cpu)
         return True
 
     async def exhausted(self) -> BudgetError:
@@ -184,9 +210,21 @@ class Ledger:
                 self.check()
             except BudgetError as error:
                 return error
-            if self._refusal is not None:
-                return self._refusal
+            if self._account.refusal is not None:
+                return self._account.refusal
             await anyio.sleep(_PERIOD)
+
+
+@dataclass(eq=False)
+class _Account:
+    """What is spent together: by a workspace and by its forks."""
+
+    budget: Budget
+    spent: Spent = field(default_factory=Spent)
+    began: float | None = None
+    open: set[_Traffic] = field(default_factory=set[_Traffic])
+    refusal: BudgetError | None = None
+    ledgers: set[Ledger] = field(default_factory=set[Ledger])
 
 
 def _error(name: str, used: float, most: float) -> BudgetError:

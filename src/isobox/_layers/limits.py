@@ -43,6 +43,8 @@ class Limited:
     def _bounded(self, op: Spawn) -> Spawn:
         if op.report:
             return op  # a shell lives on; each of its scripts is bounded
+        if self._ledger is not None:
+            op = self._ledger.metered(op)
         timeout = bounded(self._limits, op.timeout)
         return op if timeout == op.timeout else replace(op, timeout=timeout)
 

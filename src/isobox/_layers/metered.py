@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from isobox._core.results import ByteStream
+from isobox._core.wrapped import WrappedProcess, WrappedStream
+from isobox.errors import BudgetError, IsoboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from isobox._core.results import ByteStream, Exit, Process
 
-class Metered(ByteStream):
+_OUTPUTS: Final = ("stdout_bytes", "stderr_bytes")
+
+
+class Metered(WrappedStream):
     """A stream that tells how much of it was read.
 
     Args:
@@ -21,8 +28,7 @@ class Metered(ByteStream):
     """
 
     def __init__(self, inner: ByteStream, count: Callable[[int], None]) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._count = count
 
     @override
@@ -37,10 +43,62 @@ class Metered(ByteStream):
         self._count(len(data))
         return data
 
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+
+class MeteredProcess(WrappedProcess):
+    """A command whose output is counted, and that ends where it is too much.
+
+    Whoever reads it then, or waits for it, gets a BudgetError.
+
+    Args:
+        inner: The command.
+        count: Told of the bytes that it printed; returns why that is too much.
+    """
+
+    def __init__(
+        self, inner: Process, count: Callable[[int], BudgetError | None]
+    ) -> None:
+        super().__init__(
+            inner,
+            stdout=Metered(inner.stdout, self._read),
+            stderr=Metered(inner.stderr, self._read),
+        )
+        self._count = count
+        self._counted = 0
+        self._over: BudgetError | None = None
+        self._killing: asyncio.Future[None] | None = None
+        inner.on_print = self._printed
+        inner.on_end(self._settle)
+
+    def _read(self, size: int) -> None:
+        self._printed(size)
+        if self._over is not None:
+            raise _again(self._over)
+
+    def _printed(self, size: int) -> None:
+        self._counted += size
+        over = self._count(size)
+        if over is not None and self._over is None:
+            self._over = over
+            self._killing = asyncio.ensure_future(self._stop())
+
+    def _settle(self, end: dict[str, object]) -> None:
+        """Count what nobody was told of before the end."""
+        found = (end.get(name) for name in _OUTPUTS)
+        total = sum(number for number in found if isinstance(number, int))
+        self._count(max(0, total - self._counted))
+
+    async def _stop(self) -> None:
+        with contextlib.suppress(IsoboxError):
+            await self._inner.kill()
 
     @override
-    def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
-        self._inner.on_end(hook)
+    async def wait(self) -> Exit:
+        end = await self._inner.wait()
+        if self._over is not None:
+            raise _again(self._over)
+        return end
+
+
+def _again(error: BudgetError) -> BudgetError:
+    # A fresh one: each raise of one object would grow its traceback.
+    return BudgetError(error.message, budget=error.budget, op="spawn")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from isobox._core.links import elsewhere
 from isobox._core.ops import (
     Apply,
     CallTool,
@@ -32,7 +33,7 @@ from isobox.errors import IsoboxError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from isobox._core.ops import Op
+    from isobox._core.ops import Op, Place
     from isobox._core.patch import FileChange
     from isobox._core.results import Changes
     from isobox._core.stack import Perform
@@ -84,6 +85,10 @@ async def preview(
     lines = await _of(op, inner)
     if isinstance(op, Spawn):
         lines = itertools.chain([_around(op, redact)], lines)
+    if isinstance(op, Script) and op.cwd is not None:
+        lines = itertools.chain([f"in {_word(redact(op.cwd))}"], lines)
+    if led := elsewhere(op):
+        lines = itertools.chain(map(_led, led), lines)
     return _plain(redact(_bounded(lines)))
 
 
@@ -91,20 +96,8 @@ async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
     match op:
         case Spawn() | Script():
             return [_command(op)]
-        case Write():
-            if not isinstance(op.body, bytes):
-                return [f"{op.path}: content that arrives piece by piece"]
-            if op.append:
-                return _diff(op.path, b"", op.body)
-            return _diff(op.path, await _content(op.path, inner), op.body)
-        case Edit():
-            return (
-                line
-                for each in op.replacements
-                for line in _diff(op.path, each.old, each.new)
-            )
-        case Patch():
-            return (line for each in op.changes for line in _patched(each))
+        case Write() | Edit() | Patch():
+            return await _changed(op, inner)
         case Remove():
             return [await _removed(op, inner)]
         case Apply():
@@ -127,6 +120,23 @@ def _told(op: CallTool | Checkpoint) -> list[str]:
     return [f"{op.server}: {op.kind} {op.tool}", *arguments.splitlines()]
 
 
+async def _changed(op: Write | Edit | Patch, inner: Perform) -> Iterable[str]:
+    match op:
+        case Patch():
+            return (line for each in op.changes for line in _patched(each))
+        case Edit():
+            return (
+                line
+                for each in op.replacements
+                for line in _diff(op.path, each.old, each.new)
+            )
+        case _ if not isinstance(op.body, bytes):
+            return [f"{op.path}: content that arrives piece by piece"]
+        case _:
+            old = b"" if op.append else await _content(op.path, inner)
+            return _diff(op.path, old, op.body)
+
+
 def _around(op: Spawn, redact: Callable[[str], str]) -> str:
     """Return where a command runs, as whom and with what, in one line."""
     words = ["in", _word(redact(op.cwd))]
@@ -138,6 +148,10 @@ def _around(op: Spawn, redact: Callable[[str], str]) -> str:
         words.append(_word(redact(name)) + shown)
     more = len(told) - _VARIABLES
     return " ".join(words) + (f" and {more} more variables" if more > 0 else "")
+
+
+def _led(place: Place) -> str:
+    return f"{place.path} leads to {place.real}"
 
 
 def _word(text: str) -> str:

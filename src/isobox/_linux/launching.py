@@ -120,18 +120,15 @@ def launch_spec(
     if not argv:
         raise InvalidArgumentError("argv is empty; name the program to execute")
     fields: list[object] = ["parent", parent, "user", uid, gid, "stage", stage]
-    for group in groups:
-        fields += ["join", group]
+    for name, each in (("join", groups), ("tree", trees), ("show", shown)):
+        for fd in each:
+            fields += [name, fd]
     for idmap in idmaps:
         fields += ["idmap", idmap.fd, idmap.uid, idmap.gid]
-    for tree in trees:
-        fields += ["tree", tree]
     for overlay in overlays:
         fields += ["overlay", overlay.fd, overlay.state]
     for opening in openings:
         fields += ["open", opening.fd, opening.root, opening.path]
-    for fd in shown:
-        fields += ["show", fd]
     for number, limits in (rlimits or {}).items():
         fields += ["rlimit", number, *limits]
     if oom_score_adj is not None:

@@ -180,6 +180,14 @@ _OF_ONE_PROCESS: Final = (
     "sched_setscheduler",
 )
 
+_SIGNALLING: Final = (
+    "kill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "tgkill",
+    "tkill",
+)
+
 _NEW_NAMESPACES: Final = 0x7E020000
 _INJECTIONS: Final = (0x5412, 0x541C, 0x5423)  # TIOCSTI, TIOCLINUX, TIOCSETD
 _SET_ID: Final = 0o6000
@@ -281,6 +289,24 @@ def without_namespaces(*, arch: Arch | None = None) -> bytes:
         program.when(name, [_argument(0), _Step(_IF_EQUAL, 0, miss="refuse")])
     myself = _Step(_IF_EQUAL, 0, miss="refuse")
     program.when("setpriority", [_argument(0), myself, _argument(1), myself])
+    return program.finish()
+
+
+def sparing_the_first(*, arch: Arch | None = None) -> bytes:
+    """Return a filter, on top of `build`, for a kernel that guards no process 1.
+
+    Linux lets nobody in a pid namespace kill or stop its first process; gVisor does.
+
+    Args:
+        arch: The architecture to build for; None is this machine's.
+
+    Raises:
+        BackendUnavailableError: This machine is neither x86_64 nor aarch64.
+    """
+    program = _Program(arch or architecture())
+    program.start()
+    for name in _SIGNALLING:
+        program.when(name, [_argument(0), _Step(_IF_EQUAL, 1, hit="refuse")])
     return program.finish()
 
 

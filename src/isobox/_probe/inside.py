@@ -134,6 +134,17 @@ def outcome_of(attempt: Attempt) -> tuple[str, str]:
         return "error", f"{type(error).__name__}: {error}"
 
 
+@contextlib.contextmanager
+def _lacking(number: int, why: str) -> Generator[None, None, None]:
+    """Take the error of a kernel that lacks what is asked of it, as gVisor's does."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != number:
+            raise
+        raise Absent(why) from error
+
+
 def _outcome_of_errno(error: OSError) -> tuple[str, str]:
     name = errno.errorcode.get(error.errno or 0, repr(error))
     if error.errno in _REFUSALS:
@@ -1056,7 +1067,8 @@ def _standard_streams() -> str:
 
 @probe("process", "Open the controlling terminal")
 def _controlling_terminal() -> str:
-    os.close(os.open("/dev/tty", os.O_RDWR))
+    with _lacking(errno.EIO, "there is none"):
+        os.close(os.open("/dev/tty", os.O_RDWR))
     return "/dev/tty opens"
 
 
@@ -1331,7 +1343,8 @@ def _interface_flags(name: str) -> int:
 @probe("network", "Configure an interface, to what it is")
 def _configure() -> str:
     request = struct.pack("16sh14x", b"lo", _interface_flags("lo"))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with any_socket, _lacking(errno.ENOTTY, "the kernel cannot"):
         fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
     return "the kernel took it"
 
@@ -1459,7 +1472,8 @@ def _nice() -> str:
 
 @probe("resources", "Run as a real-time process")
 def _real_time() -> str:
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    with _lacking(errno.EINVAL, "the kernel has none"):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     return "is scheduled before all others"
 
 

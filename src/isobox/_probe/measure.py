@@ -51,11 +51,16 @@ _DIRECTORIES = (
 )
 
 
-async def measure(backend: str) -> Report:
+async def measure(backend: str, *options: object, owner: int | None = None) -> Report:
     """Probe one backend from inside and compare with what it claims.
 
     Two sandboxes are made: the probes run in one, in a directory of the host,
     and look for the other and for the host.
+
+    Args:
+        backend: Its name.
+        *options: What its provider is made with.
+        owner: The uid that the directory belongs to; the caller's if None.
 
     Raises:
         BackendMissingError: There is no such backend.
@@ -66,9 +71,11 @@ async def measure(backend: str) -> Report:
     async with AsyncExitStack() as stack:
         secret = stack.enter_context(_secret_in_our_environment())
         host = await stack.enter_async_context(host_decoys())
-        directory = stack.enter_context(_directory())
-        subject = await stack.enter_async_context(_workspace(backend, directory))
-        other = await stack.enter_async_context(_workspace(backend))
+        directory = stack.enter_context(_directory(owner))
+        subject = await stack.enter_async_context(
+            _workspace(backend, options, directory)
+        )
+        other = await stack.enter_async_context(_workspace(backend, options))
         neighbour = await stack.enter_async_context(_neighbour_decoys(other))
         plan = {
             "host": host,
@@ -78,20 +85,23 @@ async def measure(backend: str) -> Report:
         return judge(subject.isolation(), await _outcomes(subject, plan))
 
 
-def _workspace(backend: str, directory: str | None = None) -> WorkspaceBase:
-    kind: type[WorkspaceBase] = type(
-        "Workspace", (WorkspaceBase,), {"backend": backend}
-    )
+def _workspace(
+    backend: str, options: tuple[object, ...], directory: str | None = None
+) -> WorkspaceBase:
+    described = {"backend": backend, "_provider_options": options}
+    kind: type[WorkspaceBase] = type("Workspace", (WorkspaceBase,), described)
     workspace = kind()
     workspace._workdir = directory
     return workspace
 
 
 @contextmanager
-def _directory() -> Generator[str]:
+def _directory(owner: int | None) -> Generator[str]:
     # Not one that the backend makes for itself: in there nobody but the sandbox
     # does anything, so its names may be nobody's concern.
     path = os.path.realpath(tempfile.mkdtemp(prefix="isobox-probe-"))
+    if owner is not None:
+        os.chown(path, owner, owner)
     try:
         yield path
     finally:

@@ -29,7 +29,7 @@ _SERVE: Final = (
 #: Seconds of silence after which a shell that owes an answer counts as lost.
 SILENCE: Final = 120.0
 #: Seconds that a shell has to end by itself once its input is at its end.
-_LEAVE: Final = 1.0
+_LEAVE: Final = 0.3
 _MOST_IDLE, _MOST = 4, 12
 
 

@@ -38,12 +38,13 @@ class Words:
             if len(word) > _LONGEST_WORD:
                 raise ProtocolError("the shell inside says more than can be")
             if not ended:
-                break
+                found.append((self._read[:at], b""))
+                self._read = self._read[at:]
+                return found
             found.append((self._read[:at], word))
             self._read = rest
             self.over = word.startswith(b"end ")
-        else:
-            found.append((b"" if self.over else self._printed(), b""))
+        found.append((b"" if self.over else self._printed(), b""))
         return found
 
     def _printed(self) -> bytes:

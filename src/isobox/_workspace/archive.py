@@ -106,9 +106,15 @@ class Source:
 
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close)
+            await anyio.to_thread.run_sync(self.close)
 
-    def _close(self) -> None:
+    def pieces(self) -> Generator[bytes]:
+        """Yield all of it, to a thread that reads it alone."""
+        with self._lock, _refusing(self._path):
+            yield from self._pieces
+
+    def close(self) -> None:
+        """Close what is open."""
         # A thread that nobody waits for any more may still read.
         with self._lock:
             self._pieces.close()

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import math
+import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
+from isobox._core.results import PATH_ERRORS
 from isobox._policy.network import Network, NetworkRule
 from isobox._policy.policy import Policy
 from isobox.errors import InvalidArgumentError
 
+if TYPE_CHECKING:
+    from isobox._workspace.skills.package import Source
+
+#: Bytes of one argument, or of a variable with its name, that the kernel takes
+#: (MAX_ARG_STRLEN, without the NUL), and of all of them (ARG_MAX as it usually is).
+_LONGEST: Final = 131_071
+_LONGEST_TOGETHER: Final = 2 << 20
+#: Seconds of the longest timeout: thirty years.
+_LATEST: Final = 1_000_000_000
+#: Bytes of all labels.
+_LABELS: Final = 1 << 16
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _Value = TypeVar("_Value", str, str | None)
 
@@ -32,7 +44,27 @@ def command(given: str | Sequence[str]) -> tuple[tuple[str, ...], str | None]:
         raise InvalidArgumentError("the command is empty; name a program")
     if any("\0" in part for part in argv):
         raise InvalidArgumentError("an argument holds a NUL byte")
+    sizes = [_size(part) for part in argv]
+    if max(sizes) > _LONGEST:
+        raise InvalidArgumentError(
+            f"one argument has {max(sizes)} bytes; the kernel takes {_LONGEST}: pass "
+            "it on standard input, in a file, or as a script"
+        )
+    if sum(sizes) > _LONGEST_TOGETHER:
+        raise InvalidArgumentError(
+            f"the arguments have {sum(sizes)} bytes together; the kernel takes about "
+            f"{_LONGEST_TOGETHER}: pass them on standard input or in a file"
+        )
     return argv, None
+
+
+def _size(text: str) -> int:
+    try:
+        return len(text.encode("utf-8", PATH_ERRORS))
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(
+            f"{text[:200]!a} holds half a surrogate pair, which no argument can"
+        ) from None
 
 
 def _strings(name: str, given: object) -> tuple[str, ...]:
@@ -57,8 +89,10 @@ def seconds(name: str, value: float | None) -> float | None:
     if value is None:
         return None
     _require(name, value, (int, float), "a number of seconds")
-    if value < 0 or not math.isfinite(value):
-        raise InvalidArgumentError(f"{name}={value} is not a number of seconds >= 0")
+    if not 0 <= value <= _LATEST:
+        raise InvalidArgumentError(
+            f"{name}={value} is not a number of seconds from 0 to {_LATEST}"
+        )
     return value
 
 
@@ -84,6 +118,17 @@ def _require(name: str, value: object, kinds: tuple[type, ...], what: str) -> No
     """
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise InvalidArgumentError(f"{name}={value!r} is not {what}")
+
+
+def sources(given: Iterable[Source]) -> tuple[Source, ...]:
+    """Return where skills come from.
+
+    Raises:
+        InvalidArgumentError: It is one path, and no list of them.
+    """
+    if isinstance(given, str | bytes | os.PathLike):
+        raise InvalidArgumentError(f"skills={given!r:.200}: give a list of sources")
+    return tuple(given)
 
 
 def nothing_but_a_script(**others: object) -> None:
@@ -114,6 +159,34 @@ def environment(given: Mapping[str, _Value]) -> dict[str, _Value]:
             _require(f"env: {name}", value, (str,), "a string")
         if "\0" in (value or ""):
             raise InvalidArgumentError(f"env: the value of {name} holds a NUL byte")
+        if _size(f"{name}={value or ''}") > _LONGEST:
+            raise InvalidArgumentError(
+                f"env: {name[:64]} has more bytes than the kernel takes of a variable, "
+                f"{_LONGEST}; put it into a file and name that"
+            )
+    if sum(_size(f"{name}={value or ''}") for name, value in given.items()) > (
+        _LONGEST_TOGETHER
+    ):
+        raise InvalidArgumentError(
+            "env: the variables have more bytes together than the kernel takes, about "
+            f"{_LONGEST_TOGETHER}; put some into files"
+        )
+    return dict(given)
+
+
+def labels(given: Mapping[str, str]) -> dict[str, str]:
+    """Return labels by name.
+
+    Raises:
+        InvalidArgumentError: One is no text, or they are more than 64 KiB together.
+    """
+    for name, value in given.items():
+        _require("labels: a name", name, (str,), "a string")
+        _require(f"labels: {name[:64]}", value, (str,), "a string")
+    if sum(_size(name) + _size(value) for name, value in given.items()) > _LABELS:
+        raise InvalidArgumentError(
+            f"labels: they have more than {_LABELS} bytes together; use fewer"
+        )
     return dict(given)
 
 

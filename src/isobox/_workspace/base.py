@@ -99,7 +99,12 @@ if TYPE_CHECKING:
     from isobox._workspace.mcp.server import McpServer
     from isobox._workspace.mcp.servers import McpStatus
     from isobox._workspace.mcp.speech import Mcp
+    from isobox._workspace.offload.offloads import Offloads
+    from isobox._workspace.offload.retention import Retention
     from isobox._workspace.options import Options
+    from isobox._workspace.skills.installed import Skill
+    from isobox._workspace.skills.package import Source
+    from isobox._workspace.skills.seeds import Seeds
     from isobox._workspace.tools.session import Session
     from isobox._workspace.tools.tool import Tool
 
@@ -142,6 +147,10 @@ class WorkspaceBase:
             SDK's `elicitation_callback`. They are refused if None.
         sample: Asks a model on MCP servers' behalf, as the SDK's
             `sampling_callback`. That is refused if None.
+        skills: What `add_skill` takes, put in once for a directory: a skill that
+            was removed there stays away.
+        retention: How long offloads are kept, and how much of them; for good if
+            None.
 
     Raises:
         InvalidArgumentError: An argument cannot be honoured.
@@ -168,6 +177,8 @@ class WorkspaceBase:
         max_mcps: int = 40,
         elicit: Answering | None = None,
         sample: Answering | None = None,
+        skills: Iterable[Source] = (),
+        retention: Retention | None = None,
     ) -> None:
         self.workspace_id = arguments.identifier(workspace_id)
         self._policy = arguments.policy(policy, network)
@@ -180,7 +191,7 @@ class WorkspaceBase:
         self._unexposed: Denials | None = None
         self._limits = limits or _LIMITS
         self._env = arguments.environment(env or {})
-        self._labels = dict(labels or {})
+        self._labels = arguments.labels(labels or {})
         self._sink = sink_for(audit)
         self._audit = Audit(
             self._sink,
@@ -190,6 +201,10 @@ class WorkspaceBase:
         )
         self._workdir: str | None = None
         self._mcps = Mcps(self, mcps, most=max_mcps, elicit=elicit, sample=sample)
+        self._skills = arguments.sources(skills)
+        self._seeds: Seeds | None = None
+        self._retention = retention
+        self._offloads: Offloads | None = None
         self._sandbox: Sandbox | None = None
         self._perform: Perform | None = None
         self._shells: dict[str, Shell] = {}
@@ -253,7 +268,8 @@ class WorkspaceBase:
                 message has the command that helps.
             PathError: The working directory cannot be used.
             InvalidArgumentError: The audit file is below the working directory,
-                where commands could change it.
+                where commands could change it; or one of `skills` is no skill.
+            ArchiveError: A member of one of `skills` is refused.
         """
         async with self._lock:
             if self._sandbox is not None:
@@ -294,6 +310,19 @@ class WorkspaceBase:
             self._sandbox, self._perform = sandbox, perform
             await self._watch_budget()
             self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())
+        if self._skills:
+            await self._plant()
+
+    async def _plant(self) -> None:
+        """Put in the skills that the workspace begins with, or close it."""
+        from isobox._workspace.skills.seeds import Seeds  # noqa: PLC0415
+
+        self._seeds = self._seeds or Seeds(self, self._skills)
+        try:
+            await self._seeds.plant()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Kill every process and release the sandbox; safe to call again."""
@@ -306,6 +335,7 @@ class WorkspaceBase:
                 self._shells.clear()
                 self._processes.clear()
                 self._sessions.clear()
+                self._offloads = None
                 if sandbox is not None:
                     try:
                         await self._exits.aclose()
@@ -981,7 +1011,8 @@ class WorkspaceBase:
         background and for patches. Tools of one session share a shell and know
         which files the session has read; those of another know nothing of it.
 
-        After them those of MCP servers, which start now. A server that fails hides
+        After them Skill, if there are skills, and those of MCP servers, which start
+        now. A server that fails hides
         none of the others: `list_mcps` says why.
 
         Args:
@@ -989,6 +1020,7 @@ class WorkspaceBase:
             agent_id: Names the agent, for the MCP servers that it alone has.
         """
         # Tools are many modules, and most users of a workspace need none.
+        from isobox._workspace.skills.tool import skill_tools  # noqa: PLC0415
         from isobox._workspace.tools import tools_of  # noqa: PLC0415
         from isobox._workspace.tools.session import Session  # noqa: PLC0415
 
@@ -996,7 +1028,11 @@ class WorkspaceBase:
         if session_id not in self._sessions:
             self._sessions[session_id] = Session(self, session_id)
         session = self._sessions[session_id]
-        return [*tools_of(session), *await self._mcps.tools(session, agent_id)]
+        return [
+            *tools_of(session),
+            *await skill_tools(session),
+            *await self._mcps.tools(session, agent_id),
+        ]
 
     async def add_mcp(
         self,
@@ -1056,8 +1092,114 @@ class WorkspaceBase:
         there is a network, what is protected and how to ask for more.
         """
         from isobox._workspace.instructions import instructions  # noqa: PLC0415
+        from isobox._workspace.skills import tool  # noqa: PLC0415
 
-        return instructions(self._live(), self._spec(), self._policy)
+        about = instructions(self._live(), self._spec(), self._policy)
+        return about + await tool.instructions(self)
+
+    # -- skills and offload -----------------------------------------------------
+
+    async def list_skills(self) -> list[Skill]:
+        """Return the skills that are installed, in the order of their names.
+
+        A bad one is among them and says in `problems` what is wrong with it. At
+        most 256 directories are looked at.
+
+        Raises:
+            PathError: `skills` is no directory of the workspace.
+        """
+        from isobox._workspace.skills.installed import skills_of  # noqa: PLC0415
+
+        return await skills_of(self)
+
+    async def add_skill(self, source: Source, *, replace: bool = False) -> Skill:
+        """Install a skill, whole or not at all, and return it.
+
+        It goes to `skills/<name>`, by the name in its SKILL.md. Nothing in it may
+        be a link or a device, and an archive neither leave its directory nor be a
+        bomb: at most 5,000 members, 100 MiB of content and 64 MiB of archive.
+
+        Args:
+            source: A host path of a directory, or of a zip, tar or tar.gz; or the
+                bytes of such an archive. It holds SKILL.md at its top, or one
+                directory that does.
+            replace: Take the place of a skill of its name.
+
+        Raises:
+            PathExistsError: There is a skill of its name, and not `replace`.
+            InvalidArgumentError: It is no skill; the message says what is wrong.
+            ArchiveError: A member is refused; the message names it.
+            PathMissingError: There is nothing at the path.
+        """
+        from isobox._workspace.skills.installed import install  # noqa: PLC0415
+
+        return await install(self, source, replace=replace)
+
+    async def remove_skill(self, name: str) -> None:
+        """Remove a skill, by the name of its directory.
+
+        Raises:
+            PathMissingError: There is none of this name.
+            InvalidArgumentError: It cannot be the name of one.
+        """
+        from isobox._workspace.skills.installed import remove  # noqa: PLC0415
+
+        await remove(self, name)
+
+    async def offload_context(self, session_id: str, messages: Iterable[object]) -> str:
+        """Append messages to a session's context and return a reference to it.
+
+        They are lines of JSON in `sessions/<session_id>/context.jsonl`, whatever
+        that holds by now: what an append costs does not grow with it. Several
+        workspaces may append at once. Each line is whole, or cut off by the next
+        append if a writer was killed. Base64 and texts over 256 KiB go to
+        `data/<sha256>.<ext>`, once, with a reference in their place. Values of
+        secrets are masked. Every tool and method takes the reference as a path.
+
+        Args:
+            session_id: Names the session. One that is no plain name in lower case
+                is represented by a digest in paths.
+            messages: Mappings that JSON can hold, with bytes anywhere in them, or
+                objects with pydantic's `model_dump`.
+
+        Raises:
+            InvalidArgumentError: The id is none, or JSON cannot hold a message.
+            NotRegularFileError: Something else than a file is in its place.
+            LimitError: A message has over 8 MiB, or `retention` has no room.
+            StorageError: It cannot be written, or others hold its lock.
+        """
+        return await self._offloading().context(session_id, messages)
+
+    async def offload_tool_result(
+        self, session_id: str, result: object, *, call_id: str | None = None
+    ) -> str:
+        """Keep a tool's result and return a reference to it.
+
+        Its text goes to `sessions/<session_id>/tool_result-<call_id>.txt`, where
+        data has a line with its reference; bytes that are no text go to
+        `data/<sha256>.bin`. Values of secrets are masked.
+
+        Args:
+            session_id: Names the session, as for `offload_context`.
+            result: A text, bytes, a ToolResult, or what model providers and MCP
+                have as a result.
+            call_id: Names the call; a random name if None. A second result of the
+                same name gets a random one besides.
+
+        Raises:
+            InvalidArgumentError: An id is none, or JSON cannot hold the result.
+            LimitError: `retention` has no room for it.
+            StorageError: It cannot be written.
+        """
+        return await self._offloading().tool_result(session_id, result, call_id)
+
+    def _offloading(self) -> Offloads:
+        from isobox._workspace.offload.offloads import Offloads  # noqa: PLC0415
+
+        self._live()
+        if self._offloads is None:
+            self._offloads = Offloads(self, self._retention)
+        return self._offloads
 
     # -- network, state, facts ------------------------------------------------
 
@@ -1126,12 +1268,18 @@ class WorkspaceBase:
         """
         await self._do(Restore(snapshot=snapshot))
 
-    async def fork(self) -> Self:
+    async def fork(self, *, budget: Budget | None = None) -> Self:
         """Return a new, initialised workspace with a copy of the files.
 
         It has the same options, its own sandbox and a temporary directory.
+
+        Args:
+            budget: What it may spend by itself. If None, it spends of what this
+                workspace has: both are refused once that is gone, and `spent` of
+                each says what all spent together.
         """
         twin = await self._forked()
+        twin._draw_on(self._ledger, budget)
         await twin.initialize()
         try:
             async with await self._do(Pull(path=self.root)) as files:
@@ -1140,6 +1288,13 @@ class WorkspaceBase:
             await twin.close()
             raise
         return twin
+
+    def _draw_on(self, ledger: Ledger | None, budget: Budget | None) -> None:
+        """Spend of a budget, or of what another workspace has."""
+        if budget is not None:
+            self._budget, self._ledger = budget, Ledger(budget, self.usage)
+        elif ledger is not None:
+            self._ledger = ledger.shared(self.usage)
 
     async def checkpoint(self, stage: str, text: str | None = None) -> None:
         """Stop until the policy, or a person whom it asks, lets the work go on.
@@ -1239,6 +1394,7 @@ class WorkspaceBase:
         """Return the options that a twin has too."""
         return {
             "policy": self._policy,
+            "audit": self._sink,
             "env": self._env,
             "limits": self._limits,
             "labels": self._labels,
@@ -1249,6 +1405,7 @@ class WorkspaceBase:
             "max_mcps": self._mcps.most,
             "elicit": self._mcps.elicit,
             "sample": self._mcps.sample,
+            "retention": self._retention,
         }
 
     def spend(self, cost: float) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from isobox._workspace.arguments import NetworkOption
     from isobox._workspace.mcp.mcps import Answering
     from isobox._workspace.mcp.server import McpServer
+    from isobox._workspace.offload.retention import Retention
+    from isobox._workspace.skills.package import Source
 
 
 class Options(TypedDict, total=False):
@@ -36,3 +38,5 @@ class Options(TypedDict, total=False):
     max_mcps: int
     elicit: Answering | None
     sample: Answering | None
+    skills: Iterable[Source]
+    retention: Retention | None

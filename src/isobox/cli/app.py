@@ -89,6 +89,17 @@ def run(
         str | None,
         typer.Option(help="Directory it may change; the current one if not given."),
     ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image of a container: its name or id.")
+    ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="What runs a container, as runsc; the engine's default."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="UID[:GID]", help="Whom a container's commands run as."),
+    ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option(metavar="K=V", help="A variable that it sees; repeatable."),
@@ -181,6 +192,9 @@ def run(
         command=tuple(command),
         backend=backend,
         workdir=workdir,
+        image=image,
+        runtime=runtime,
+        user=user,
         env=tuple(env or ()),
         timeout=timeout,
         memory=memory,
@@ -252,6 +266,13 @@ def probe(
         str | None,
         typer.Option(help="What to probe; bubblewrap, or seatbelt on macOS."),
     ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image of a container: its name or id.")
+    ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="What runs a container, as runsc; the engine's default."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print it as one JSON object.")
     ] = False,
@@ -260,4 +281,8 @@ def probe(
     from isobox.cli import probe as _probe  # noqa: PLC0415
     from isobox.cli.run import DEFAULT  # noqa: PLC0415
 
-    finish(lambda: _probe.probe(backend=backend or DEFAULT, as_json=as_json))
+    finish(
+        lambda: _probe.probe(
+            backend=backend or DEFAULT, image=image, runtime=runtime, as_json=as_json
+        )
+    )

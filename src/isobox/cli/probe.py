@@ -12,6 +12,7 @@ from rich.text import Text
 
 from isobox._core.isolation import DIMENSIONS
 from isobox._probe.measure import measure
+from isobox.cli import containers
 
 if TYPE_CHECKING:
     from isobox._core.isolation import Dimension
@@ -20,17 +21,25 @@ if TYPE_CHECKING:
 _LET_THROUGH = 1
 
 
-async def probe(*, backend: str, as_json: bool) -> int:
+async def probe(
+    *,
+    backend: str,
+    image: str | None = None,
+    runtime: str | None = None,
+    as_json: bool = False,
+) -> int:
     """Print what was reachable from inside; 1 if more than the backend admits.
 
     Raises:
+        InvalidArgumentError: The backend has no images, or lacks one.
         BackendMissingError: There is no such backend.
         BackendUnavailableError: This machine cannot run it.
         UnsupportedError: There is no Python inside.
         ProtocolError: The answer from inside is not the program's.
         BrokenPipeError: Nobody reads our output any more.
     """
-    report = await measure(backend)
+    options = containers.options(backend, image=image, runtime=runtime)
+    report = await measure(backend, *options, owner=containers.owner(backend))
     sys.stdout.write(json.dumps(report.as_dict()) + "\n" if as_json else _shown(report))
     sys.stdout.flush()
     return 0 if report.ok else _LET_THROUGH

@@ -19,7 +19,7 @@ from isobox._core.results import RunResult
 from isobox._core.spec import Limits, MinIsolation
 from isobox._workspace.base import WorkspaceBase
 from isobox._workspace.classes import mount, names
-from isobox.cli import network, policies, terminal
+from isobox.cli import containers, network, policies, terminal
 from isobox.cli.person import Person
 from isobox.cli.status import TIMED_OUT
 from isobox.cli.streams import STDERR, STDIN, STDOUT, Collector, carry, copy, feed
@@ -51,6 +51,9 @@ class Request:
     command: tuple[str, ...]
     backend: str | None = None
     workdir: str | None = None
+    image: str | None = None
+    runtime: str | None = None
+    user: str | None = None
     env: tuple[str, ...] = ()
     timeout: float | None = None
     memory: int | None = None
@@ -228,8 +231,11 @@ def _terminal_type(request: Request) -> dict[str, str | None]:
 
 def _workspace(request: Request) -> _WithDirectory:
     backend = request.backend or DEFAULT
-    kind: type[_WithDirectory]
-    kind = type("Workspace", (_WithDirectory,), {"backend": backend})
+    options = containers.options(
+        backend, image=request.image, runtime=request.runtime, whom=request.user
+    )
+    described = {"backend": backend, "_provider_options": options}
+    kind: type[_WithDirectory] = type("Workspace", (_WithDirectory,), described)
     return kind(
         request.workdir or _current_directory(),
         request,

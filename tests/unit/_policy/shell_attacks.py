@@ -235,7 +235,6 @@ CALCULATIONS: Final = [
     "exec {a[$x]}>f",
     "readonly x=$(cat f)",
     "declare -r x='a[$(rm x)]'",
-    "declare -u x=y; ls",
     "bash -c 'echo $((x))'",
     "x=1; bash -c 'echo $((x))'",
     "eval 'echo $((x))'",

@@ -70,8 +70,16 @@ TABLE = [
         ["part of it cannot be read with certainty"],
     ),
     Case('cat <<< "$(rm x)"', ["cat", "rm x"]),
-    Case("echo $(( $(rm x) + 1 ))", ["echo ~'$(( $(rm x) + 1 ))'", "rm x"]),
-    Case("(( a = $(rm x) ))", ["rm x"]),
+    Case(
+        "echo $(( $(rm x) + 1 ))",
+        ["echo ~'$(( $(rm x) + 1 ))'", "rm x"],
+        ["calculates with what only running it tells"],
+    ),
+    Case(
+        "(( a = $(rm x) ))",
+        ["rm x"],
+        ["calculates with what only running it tells"],
+    ),
     Case("[[ $(rm x) == y ]]", ["rm x"]),
     Case('[ -n "$(rm x)" ] && ls', ["rm x", "ls"]),
     Case("echo ${x:-$(rm y)}", ["echo ~'${x:-$(rm y)}'", "rm y"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -169,7 +170,7 @@ class Life:
         container = await self._made(key)
         try:
             if self._recipe.spec.workdir is None:
-                await self._engine.unpack(container, ROOT, _folder(self._recipe.user))
+                await self._own_volume()
             link = await self._begun(container, key)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
@@ -204,6 +205,20 @@ class Life:
             await self._engine.remove(container)
             raise left_out
         return container
+
+    async def _own_volume(self) -> None:
+        """Give the workspace's volume, which is root's at first, to its user.
+
+        Where the root is read-only the engine changes nothing above a volume, so
+        a container does it that never starts.
+        """
+        hand = await self._engine.create(f"{self._name}-hand", self._recipe.hand())
+        container = str(hand.get("Id", ""))
+        try:
+            await self._engine.unpack(container, "/", _folder(self._recipe.user))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._engine.remove(container)
 
     async def _begun(self, container: str, key: str) -> Link:
         """Start a container and give its first process the guest."""
@@ -246,8 +261,9 @@ class _NameTakenError(BackendUnavailableError):
 
 def _folder(user: User) -> bytes:
     """Return an archive that makes the workspace's root belong to its user."""
-    folder = tarfile.TarInfo(".")
+    folder = tarfile.TarInfo(ROOT.lstrip("/"))
     folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    folder.mtime = time.time()
     folder.uid, folder.gid = user.uid, user.gid
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:

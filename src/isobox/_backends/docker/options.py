@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from typing_extensions import override
+
 from isobox.errors import InvalidArgumentError
 
 #: Where the guest's Python comes from: the image, else brought along, else none;
@@ -62,6 +64,7 @@ class User:
     uid: int
     gid: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.uid}:{self.gid}"
 

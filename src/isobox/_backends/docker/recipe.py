@@ -121,6 +121,16 @@ class Recipe:
             "HostConfig": {**self.host(), **self.limits()},
         }
 
+    def hand(self) -> dict[str, object]:
+        """Return the description of a container that only holds the volume."""
+        return {
+            "Image": self.image.id,
+            "Cmd": ["-"],
+            "NetworkDisabled": True,
+            "Labels": {labels.ANONYMOUS: "1"},
+            "HostConfig": {"NetworkMode": "none", "Mounts": [self._workspace()]},
+        }
+
     def host(self) -> dict[str, object]:
         """Return what holds the container, its limits aside."""
         options = self.options

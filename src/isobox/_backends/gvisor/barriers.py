@@ -31,9 +31,10 @@ def achieved(plan: Plan) -> Isolation:
     return Isolation(
         backend="gvisor",
         process=Barrier(
-            "strong",
-            "processes of gVisor's kernel; on the host they are nobody's but its own, "
-            "and all of it dies with the host",
+            "partial",
+            "processes of gVisor's kernel, which sees none of the host's; all of it "
+            "dies with the host; inside, commands can list what the guest has open, "
+            "though not take its channel",
         ),
         file_system=Barrier(
             "strong",

@@ -1,11 +1,12 @@
 """The first program of a sandbox: makes an ordinary user of itself, then the guest.
 
-Stands alone: run inside gVisor as `python3 -I -S begin.py GUEST FILTER`, where
+Stands alone: run inside gVisor as `python3 -I -S begin.py GUEST FILTER...`, where
 GUEST is compiled, and GUEST.py its source for another interpreter. There it is
-user 0 without a capability, since on the host this number alone is mapped to the
-sandbox's user. A user namespace of gVisor's own shows it as an ordinary one, as
-programs expect; a system call filter then keeps it and all that it starts from
-what no workload needs. Files that it makes belong to the sandbox's user as before.
+user 0, since on the host this number alone is mapped to the sandbox's user, with
+the one capability that it takes to give /dev away. A user namespace of gVisor's
+own shows it as an ordinary one, as programs expect; a system call filter then keeps
+it and all that it starts from what no workload needs. Files that it makes belong to
+the sandbox's user as before.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
 UID = 1000
+NOBODY = 65534
 CLONE_NEWUSER = 0x10000000
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
@@ -47,10 +49,12 @@ class Header(ctypes.Structure):
 
 def main() -> None:
     """Become the guest; returns when the host has hung up."""
-    code, rules = program(sys.argv[1]), read(sys.argv[2])
+    code, filters = program(sys.argv[1]), [read(path) for path in sys.argv[2:]]
+    give_devices_away()
     become_ordinary()
     drop_capabilities()
-    restrict(rules)
+    for rules in filters:
+        restrict(rules)
     exec(code, {"__name__": "__main__"})  # noqa: S102 - it is the guest
 
 
@@ -65,6 +69,14 @@ def program(path: str) -> CodeType:
 def read(path: str) -> bytes:
     with open(path, "rb", 0) as file:
         return file.read()
+
+
+def give_devices_away() -> None:
+    """Leave /dev to somebody else, without what few programs need."""
+    for name in ("/dev/fuse", "/dev/net/tun"):
+        if os.path.lexists(name):
+            os.unlink(name)
+    os.chown("/dev", NOBODY, NOBODY)
 
 
 def become_ordinary() -> None:

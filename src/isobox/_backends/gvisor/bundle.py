@@ -25,6 +25,8 @@ _SCRATCH: Final = (
     ("/dev/shm", "shm", "1777"),  # noqa: S108 - in the sandbox
 )
 _SHM: Final = 64 * MiB
+#: Of the first program's capabilities, which gives them up.
+_SETS: Final = ("bounding", "effective", "permitted")
 _BY_GVISOR: Final = ("/proc", "/dev", "/sys")
 #: What a root directory of the user's cannot bring: it is made for each sandbox.
 _OURS: Final = frozenset(
@@ -227,7 +229,7 @@ def description(
                 "args": list(argv),
                 "env": [f"{name}={value}" for name, value in env.items()],
                 "cwd": "/",
-                "capabilities": {},
+                "capabilities": {kind: ["CAP_CHOWN"] for kind in _SETS},
                 "noNewPrivileges": True,
             },
             "mounts": [*_kernel(), *tree.mounts],
@@ -249,6 +251,13 @@ def _kernel() -> Iterable[dict[str, object]]:
         "type": "sysfs",
         "source": "sysfs",
         "options": ["nosuid", "nodev", "noexec", "ro"],
+    }
+
+    yield {
+        "destination": "/proc/sys",
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["ro", "nosuid", "nodev", "noexec", "size=4096", "mode=555"],
     }
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = Path(begin.__file__)
 _BEGIN: Final = "/run/isobox/begin"
-_FILTER: Final = "/run/isobox/filter"
+_FILTERS: Final = ("/run/isobox/filter", "/run/isobox/filter-signals")
 
 
 class Plan:
@@ -129,7 +129,7 @@ class Plan:
             self.sealed.append(system.ROOT)
         elif spec.protect and spec.workdir is not None:
             self._protect()
-        argv = [self.python, "-I", "-S", _BEGIN, system.PROGRAM, _FILTER]
+        argv = [self.python, "-I", "-S", _BEGIN, system.PROGRAM, *_FILTERS]
         described = bundle.description(tree, argv, {"LANG": "C.UTF-8"}, "sandbox")
         with open(os.path.join(self._folder, "bundle", "config.json"), "xb") as file:
             file.write(described)
@@ -151,7 +151,9 @@ class Plan:
             "strict" if self.spec.strict else "standard", debug=self.spec.debug
         )
         tree.file(_BEGIN, _SOURCE.read_bytes())
-        tree.file(_FILTER, rules)
+        signals = seccomp.sparing_the_first()
+        for place, each in zip(_FILTERS, (rules, signals), strict=True):
+            tree.file(place, each)
         if self._rootfs is None:
             tree.file(system.PROGRAM, guest.program(self.python))
             return

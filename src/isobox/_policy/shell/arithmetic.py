@@ -26,7 +26,8 @@ _TOKEN: Final = re.compile(
 _TARGET: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)", re.ASCII)
 _BRANCHES: Final = re.compile(r"[(?]|&&|\|\|")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_NAMED: Final = re.compile(
+#: The value of a variable, or of one in a list.
+NAMED: Final = re.compile(
     r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?:\[[^\[\]{}]*\])?\}", re.ASCII
 )
 _COUNT: Final = re.compile(r"\$[#?$!]|\$\{#(?:\w+(?:\[[^\[\]{}]*\])?)?\}", re.ASCII)
@@ -61,7 +62,7 @@ def counts(written: str) -> bool:
 
 def variable(written: str) -> str | None:
     """The variable of which an expansion, as written, is the value."""
-    found = _NAMED.fullmatch(written)
+    found = NAMED.fullmatch(written)
     return None if found is None else found[1] or found[2]
 
 
@@ -82,6 +83,7 @@ def calculate(
     expression = text.translate(_QUOTES)
     if not _PLAIN.fullmatch(expression) or _PASTED.search(expression):
         reading.doubt("calculates with text that may hold a command")
+        return []
     for each in holes:
         _operand(each, reading)
     # Behind a condition, it may not come to a second one.
@@ -96,7 +98,7 @@ def calculate(
         for found in _TOKEN.finditer(piece, at):
             if found[1]:
                 reading.variables.calculate(found[1])
-    return [reading.variables.counted(each[1]) for each in noted]
+    return [reading.variables.sure(each[1]) for each in noted]
 
 
 def _operand(written: str, reading: Reading) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.shell.arithmetic import calculate
+from isobox._policy.shell.conditions import check_words, expect_words
 from isobox._policy.shell.interpreters import is_stream
 from isobox._policy.shell.names import listed
-from isobox._policy.shell.options import values
-from isobox._policy.shell.variables import names_in
+from isobox._policy.shell.options import Options, split, values
+from isobox._policy.shell.variables import COUNTERS, Assigned
 from isobox._policy.shell.wrappers import hand_on, join
 
 if TYPE_CHECKING:
@@ -78,46 +80,91 @@ def _shopt(call: Call, reading: Reading) -> None:
 
 
 def _assigns(call: Call, reading: Reading) -> None:
-    """`read`, `mapfile`, `getopts`, `printf -v`, `declare`: names are set."""
-    name = call.name or ""
-    words = list(call.arguments)
-    if name == "printf":
-        words = list(values(words[:2], frozenset({"-v"})))
-    elif name in ("mapfile", "readarray"):
-        for callback in values(words, frozenset({"-C"})):
-            hand_on(call, callback, reading)
-    for word in words:
-        _set_name(name, word.text, word.dynamic, reading)
+    """`getopts`, `declare`, `unset` and the like: names are set."""
+    for word in call.arguments:
+        _set_name(call.name or "", word, reading)
 
 
-def _set_name(program: str, text: str, dynamic: bool, reading: Reading) -> None:
+def _declares(call: Call, reading: Reading) -> None:
+    _assigns(call, reading)
+    flags = "".join(w.text for w in call.arguments if w.text.startswith("-"))
+    if call.name != "readonly" and "r" not in flags:
+        return
+    # It holds that in later scripts too, whatever they assign.
+    if any(value is None or "[" in value for _, value in call.assignments):
+        reading.doubt("sets for good what only running it tells")
+
+
+def _printf(call: Call, reading: Reading) -> None:
+    first = call.arguments[:1]
+    if first and first[0].may_be_option:
+        expect_words(first[0], reading)
+    for word in values(call.arguments[:2], frozenset({"-v"})):
+        _set_name("printf", word, reading)
+
+
+_READ: Final = Options.of("adinNptu", "ers")
+_MAPFILE: Final = Options.of("dnOsuCc", "t")
+
+
+def _read(call: Call, reading: Reading) -> None:
+    options, at = split(call.arguments, _READ)
+    names = [each.value for each in options if each.name == "a"]
+    for word in [*names, *call.arguments[at:]]:
+        if word is not None:
+            _set_name("read", word, reading)
+
+
+def _mapfile(call: Call, reading: Reading) -> None:
+    options, at = split(call.arguments, _MAPFILE)
+    for each in options:
+        if each.name == "C":
+            hand_on(call, each.value, reading)
+    for word in call.arguments[at:]:
+        _set_name(call.name or "", word, reading)
+
+
+def _wait(call: Call, reading: Reading) -> None:
+    for word in call.arguments:
+        if word.dynamic:
+            expect_words(word, reading)
+    for word in values(call.arguments, frozenset({"-p"})):
+        _set_name("wait", word, reading)
+
+
+def _set_name(program: str, word: Word, reading: Reading) -> None:
+    text = word.text
     name, equals, value = text.partition("=")
     if _NAME.fullmatch(name):
-        if program != "unset" or name != text:
-            reading.assign(name, value if equals and not dynamic else None)
-        else:
-            reading.assign(name, "")
+        _named(program, name, value if equals and not word.dynamic else None, reading)
     elif text.startswith("-"):
         if program in _DECLARES and set(text) & set("nif"):
             reading.doubt(f"{program} {text} changes what a name means")
-    elif dynamic or "[" in text:
+    elif word.dynamic or "[" in text:
         reading.doubt(f"{program} sets a variable that only running it tells")
 
 
+def _named(program: str, name: str, value: str | None, reading: Reading) -> None:
+    if program in _DECLARES and value is None:
+        reading.steer(name, None)
+        return
+    reading.assign(Assigned(name, value))
+    if program == "unset" and name in COUNTERS:
+        reading.doubt(f"unset {name} makes another variable of it")
+
+
 def _test(call: Call, reading: Reading) -> None:
-    for word in call.arguments:
-        if "[" in word.text and re.search(r"[$`]", word.text):
-            reading.doubt("tests a name that may hold a command")
-    if any(re.fullmatch(r"-(eq|ne|lt|le|gt|ge)", w.text) for w in call.arguments):
-        for word in call.arguments:
-            reading.variables.sums |= names_in(word.text)
+    words = call.arguments
+    ends = call.name == "[" and words and words[-1].text == "]"
+    check_words(words[:-1] if ends else words, reading)
 
 
 def _let(call: Call, reading: Reading) -> None:
     for word in call.arguments:
-        reading.variables.sums |= names_in(word.text)
-        if re.search(r"[$`\[]", word.text):
-            reading.doubt("calculates with text that may hold a command")
+        if word.dynamic:
+            reading.doubt("calculates with what only running it tells")
+        for note in calculate(word.text, (), reading):
+            note()
 
 
 def _opaque(call: Call, reading: Reading) -> None:
@@ -140,31 +187,33 @@ _DECLARES: Final = frozenset({"declare", "export", "local", "readonly", "typeset
 
 EXAMINED: Final[dict[str, Callable[[Call, Reading], None]]] = {
     ".": _source,
+    "[": _test,
     "alias": _alias,
     "bind": _opaque,
     "compgen": _options("CFW"),
     "complete": _opaque,
-    "declare": _assigns,
+    "declare": _declares,
     "enable": _options("fn"),
     "eval": _eval,
-    "export": _assigns,
+    "export": _declares,
     "fc": _opaque,
     "getopts": _assigns,
     "hash": _options("p"),
     "history": _options("psanrw"),
     "jobs": _options("x"),
     "let": _let,
-    "local": _assigns,
-    "mapfile": _assigns,
-    "printf": _assigns,
-    "read": _assigns,
-    "readarray": _assigns,
-    "readonly": _assigns,
+    "local": _declares,
+    "mapfile": _mapfile,
+    "printf": _printf,
+    "read": _read,
+    "readarray": _mapfile,
+    "readonly": _declares,
     "set": _set,
     "shopt": _shopt,
     "source": _source,
     "test": _test,
     "trap": _trap,
-    "typeset": _assigns,
+    "typeset": _declares,
     "unset": _assigns,
+    "wait": _wait,
 }

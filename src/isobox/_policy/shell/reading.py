@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._policy import python_code
 from isobox._policy.shell import text as texts
+from isobox._policy.shell.environment import steers
 from isobox._policy.shell.facts import Command, Facts
 from isobox._policy.shell.names import KNOWN, RESERVED, basename, is_of_the_system
 from isobox._policy.shell.tree import PATIENCE
-from isobox._policy.shell.variables import Variables, steers
+from isobox._policy.shell.variables import Assigned, Variables
 from isobox._policy.shell.words import Word, literal
 
 if TYPE_CHECKING:
@@ -115,10 +116,14 @@ class Reading:
         for each in found.doubts:
             self.doubt(f"python: {each}")
 
-    def assign(self, name: str, value: str | None) -> None:
-        """A variable is set."""
-        self.variables.hold(name, value)
-        if steers(name):
+    def assign(self, what: Assigned) -> None:
+        """A variable of the shell is set."""
+        self.variables.hold(what)
+        self.steer(what.name, what.value)
+
+    def steer(self, name: str, value: str | None) -> None:
+        """A variable is set for programs."""
+        if steers(name, value):
             self.doubt(f"sets {name}, which changes what other programs do")
 
     def command(self, call: Call) -> None:
@@ -157,7 +162,7 @@ class Reading:
         for variable, value in call.assignments:
             # `IFS= read` splits one line, and nothing after it.
             if (variable, call.name) != ("IFS", "read"):
-                self.assign(variable, value)
+                self.steer(variable, value)
         if not call.words:
             return
         self._check_program(call.words[0].text, call.name)

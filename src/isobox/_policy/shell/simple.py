@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.shell import values
 from isobox._policy.shell.documents import document
 from isobox._policy.shell.names import RESERVED
 from isobox._policy.shell.reading import Call
@@ -14,6 +15,8 @@ from isobox._policy.shell.words import Word, literal
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+    from isobox._policy.shell.scopes import Step
+    from isobox._policy.shell.variables import Assigned
     from isobox._policy.shell.walk import Walk
 
 _WRITING: Final = frozenset({b">", b">>", b">|", b"&>", b"&>>", b">&", b"<>"})
@@ -42,8 +45,8 @@ class Simple:
         # The nodes of each word; none is a lone dash.
         self._words: list[list[Node]] = []
         self._targets: list[tuple[bytes, list[Node]]] = []
-        self._assignments: list[tuple[str, str | None]] = []
-        self._following: list[Node] = []
+        self._assignments: list[Assigned] = []
+        self._following: list[Step] = []
         self._given: str | None = None
         self._compound = False
         # Where the last part ended, and the nodes of the word that it was.
@@ -65,8 +68,8 @@ class Simple:
         kind = node.type
         if kind == "variable_assignment":
             self._gap(node)
-            assigned, holes = self._walk.assignment(node)
-            self._assignments.append(assigned)
+            what, holes = values.assigned(self._walk, node)
+            self._assignments.append(what)
             self._following += holes
             self._advance(node)
         elif kind == "file_redirect":
@@ -184,17 +187,28 @@ class Simple:
                 self._following.append(node)
             self._advance(node)
 
-    def finish(self) -> list[Node]:
+    def finish(self) -> list[Step]:
         """Note the command; what is in its words is to be walked next."""
         for operator, nodes in self._targets:
             self._target(operator, nodes)
         words = tuple(map(self._read, self._words))
         if words:
             self._first(words)
+        self._assign(words)
+        given = tuple((each.name, each.value) for each in self._assignments)
         self._walk.reading.invoke(
-            Call(words, tuple(self._assignments), self._walk.through, self._given)
+            Call(words, given, self._walk.through, self._given)
         )
         return self._following
+
+    def _assign(self, words: tuple[Word, ...]) -> None:
+        # Before a program, it is for that program only.
+        stays = not words or self._written(self._words[0]) in _DECLARES
+        variables = self._walk.reading.variables
+        for each in self._assignments:
+            variables.hold(each)
+            if stays and each.whole:
+                self._following.append(variables.sure(each.name))
 
     def _first(self, words: tuple[Word, ...]) -> None:
         first = self._written(self._words[0])

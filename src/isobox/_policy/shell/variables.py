@@ -97,10 +97,6 @@ class Variables:
         scope = self.scope
         return lambda: scope.add(name)
 
-    def counted(self, name: str) -> Callable[[], None]:
-        """What notes that from there on, a variable holds a number."""
-        return self.sure(name)
-
     def calculate(self, name: str) -> None:
         """A variable is calculated with: it has to be a number."""
         if self._is_sure(name):

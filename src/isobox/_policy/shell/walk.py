@@ -12,18 +12,19 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell import words
+from isobox._policy.shell import arithmetic, conditions, scopes, values, words
 from isobox._policy.shell.names import KNOWN
 from isobox._policy.shell.simple import Simple
 from isobox._policy.shell.tree import blank, children, parse
-from isobox._policy.shell.variables import names_in
+from isobox._policy.shell.variables import Assigned, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tree_sitter import Node
 
     from isobox._policy.shell.reading import Reading
+    from isobox._policy.shell.scopes import Step
 
 MISREAD: Final = "part of it cannot be read with certainty"
 #: Expansions: what is in them is not text of the word around them.
@@ -42,12 +43,9 @@ _LOOSE: Final = frozenset(
 )
 _SIMPLE: Final = frozenset({"command", "declaration_command", "unset_command"})
 _CHAINS: Final = frozenset({"list", "pipeline", "negated_command"})
-_COMPARES: Final = frozenset({b"-eq", b"-ne", b"-lt", b"-le", b"-gt", b"-ge"})
 _HIDDEN: Final = re.compile(rb"(?<!\\)(?:\\\\)*(?:`|\$[({\[]|[<>]\()")
 _BEFORE_COMMENT: Final = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
-_VARIABLE: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _EXPANSION: Final = re.compile(rb"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])")
-_SUBSTRING: Final = re.compile(rb":[^-+=?]")
 _IN_QUOTES: Final = re.compile(rb"[$`]")
 
 
@@ -60,7 +58,7 @@ class Walk:
         self.source = source
         self.through = through
         self.reading = reading
-        self._visits: dict[str, Callable[[Node], list[Node]]] = {
+        self._visits: dict[str, Callable[[Node], Sequence[Step]]] = {
             "command": self._simple,
             "declaration_command": self._simple,
             "unset_command": self._simple,
@@ -77,6 +75,8 @@ class Walk:
             "simple_expansion": self._variable,
             "test_command": self._test,
             "subscript": self._subscript,
+            "arithmetic_expansion": self._calculation,
+            "c_style_for_statement": self._counting_loop,
         }
 
     def run(self) -> None:
@@ -94,14 +94,19 @@ class Walk:
             self.source, root.end_byte, len(self.source)
         ):
             self.misread()
-        stack: list[tuple[Node, bool]] = [(root, False)]
+        stack: list[tuple[Step, Scope]] = [(root, Scope())]
         while stack:
+            step, scope = stack.pop()
+            if callable(step):
+                step()
+                continue
             if not self.reading.spend():
                 return
-            node, sums = stack.pop()
-            sums = self._calculates(node, sums)
-            following = self._visits.get(node.type, self._any)(node)
-            stack.extend((each, sums) for each in reversed(following))
+            if step.type in scopes.OWN:
+                scope = Scope(scope)
+            self.reading.variables.scope = scope
+            following = self._visits.get(step.type, self._any)(step)
+            stack.extend(reversed(scopes.scoped(step, following, scope)))
 
     def misread(self) -> None:
         """Something may not be what the parser takes it for."""
@@ -132,24 +137,41 @@ class Walk:
                 stack.extend(reversed(node.children))
         return found
 
-    def _calculates(self, node: Node, sums: bool) -> bool:
-        kind = node.type
-        if kind in ("command_substitution", "process_substitution", "do_group"):
-            return False
-        if kind == "binary_expression":
-            operator = node.child_by_field_name("operator")
-            sums = sums or (operator is not None and self.text(operator) in _COMPARES)
-        elif kind == "compound_statement":
-            sums = self.source.startswith(b"((", node.start_byte)
-        elif kind in ("arithmetic_expansion", "subscript", "c_style_for_statement"):
-            sums = True
-        elif kind == "expansion":
-            sums = _SUBSTRING.search(self.text(node)) is not None
-        if sums and (kind == "simple_expansion" or not node.child_count):
-            self.reading.variables.sums |= names_in(
-                self.text(node).decode(errors="replace")
-            )
-        return sums
+    def calculate(self, start: int, end: int, nodes: list[Node]) -> list[Step]:
+        """Note what a part of the script calculates with."""
+        holes = self.expansions(nodes)
+        text, at = b"", start
+        for each in holes:
+            text += self.source[at : each.start_byte] + arithmetic.HOLE.encode()
+            at = each.end_byte
+        text = (text + self.source[at:end]).replace(b"\\\n", b"")
+        written = [self.text(each).decode(errors="replace") for each in holes]
+        expression = text.decode(errors="replace")
+        return [*holes, *arithmetic.calculate(expression, written, self.reading)]
+
+    def _calculation(self, node: Node) -> list[Step]:
+        first, *inside, last = node.children
+        return self.calculate(first.end_byte, last.start_byte, inside)
+
+    def _counting_loop(self, node: Node) -> list[Step]:
+        below = node.children
+        kinds = [each.type for each in below]
+        self._no_gaps(below)
+        if "((" not in kinds or "))" not in kinds:
+            self.misread()
+            return list(below)
+        start, end = kinds.index("(("), kinds.index("))")
+        found: list[Step] = []
+        at = start
+        for stop in range(start + 1, end + 1):
+            if kinds[stop] == ";" or stop == end:
+                piece = below[at + 1 : stop]
+                following = self.calculate(
+                    below[at].end_byte, below[stop].start_byte, piece
+                )
+                found += _noted(following)
+                at = stop
+        return [*found, *below[end + 1 :]]
 
     def _any(self, node: Node) -> list[Node]:
         if node.type in _WORDS:
@@ -177,15 +199,15 @@ class Walk:
             if not blank(self.source, before.end_byte, after.start_byte):
                 self.misread()
 
-    def _simple(self, node: Node) -> list[Node]:
+    def _simple(self, node: Node) -> list[Step]:
         simple = Simple(self)
         simple.add_all(node)
         self._whole(node, node.children)
         return simple.finish()
 
-    def _redirected(self, node: Node) -> list[Node]:
+    def _redirected(self, node: Node) -> list[Step]:
         simple = Simple(self)
-        first: list[Node] = []
+        first: list[Step] = []
         for name, each in children(node):
             if name != "body":
                 simple.add(each)
@@ -194,9 +216,10 @@ class Walk:
             while body.type in _CHAINS and body.child_count:
                 # Redirections after a list are those of its last command.
                 self._not(body)
+                body_is_pipe = body.type == "pipeline"
                 *before, body = body.children
                 self._no_gaps([*before, body])
-                first += before
+                first += map(scopes.Apart, before) if body_is_pipe else before
             if body.type in _SIMPLE:
                 simple.add_all(body)
             else:
@@ -204,30 +227,12 @@ class Walk:
                 simple.follow(body)
         return first + simple.finish()
 
-    def _assignment(self, node: Node) -> list[Node]:
-        (name, value), following = self.assignment(node)
-        self.reading.assign(name, value)
-        return following
-
-    def assignment(self, node: Node) -> tuple[tuple[str, str | None], list[Node]]:
-        """The variable and its value, and the expansions in both."""
-        target, *others = node.children
-        variable = self.text(target).split(b"[")[0]
-        if not _VARIABLE.fullmatch(variable):
-            self.misread()
-        name = variable.decode(errors="replace")
-        following = [target] if target.child_count else []
-        values = others[1:]
-        if not values:
-            return (name, ""), following
-        if values[0].type == "array":
-            return (name, None), following + values
-        word, holes = self.word(values)
-        plain = None if word.dynamic else word.text
-        if [each.type for each in holes] == ["arithmetic_expansion"]:
-            plain = "0" if len(values) == 1 and values[0] == holes[0] else plain
-            return (name, plain), following + holes
-        return (name, plain), following + holes
+    def _assignment(self, node: Node) -> list[Step]:
+        what, following = values.assigned(self, node)
+        self.reading.assign(what)
+        if not what.whole:
+            return [*following]
+        return [*following, self.reading.variables.sure(what.name)]
 
     def _function(self, node: Node) -> list[Node]:
         name = node.child_by_field_name("name")
@@ -264,7 +269,8 @@ class Walk:
                 # Within double quotes, single quotes do not quote.
                 self.misread()
         if b"=" in text and len(below) > 1:
-            self.reading.assign(self.text(below[1]).decode(errors="replace"), None)
+            name = self.text(below[1]).decode(errors="replace")
+            self.reading.assign(Assigned(name))
         outside = bytearray(text)
         for each in self.expansions(below):
             start = each.start_byte - node.start_byte
@@ -273,20 +279,26 @@ class Walk:
             )
         if _HIDDEN.search(bytes(outside), 2):
             self.misread()
+        kinds = [each.type for each in below]
+        if ":" in kinds:
+            at = kinds.index(":")
+            start, end = below[at].end_byte, below[-1].start_byte
+            self.calculate(start, end, below[at + 1 : -1])
         return below
 
-    def _loop(self, node: Node) -> list[Node]:
+    def _loop(self, node: Node) -> list[Step]:
+        found: list[Step] = list(self._any(node))
         variable = node.child_by_field_name("variable")
-        if variable is not None:
-            values = [self.text(each) for each in node.children_by_field_name("value")]
-            numbers = all(
-                re.fullmatch(rb"[0-9]+|\{[0-9]+\.\.[0-9]+\}", v) for v in values
-            )
-            self.reading.assign(
-                self.text(variable).decode(errors="replace"),
-                "0" if values and numbers else None,
-            )
-        return self._any(node)
+        if variable is None:
+            return found
+        name = self.text(variable).decode(errors="replace")
+        sets, surely = values.looped(self, node, name)
+        for each in sets:
+            self.reading.assign(each)
+        body = node.child_by_field_name("body")
+        at = found.index(body) if body in found else 0
+        inside = self.reading.variables.sure(name)
+        return [*found[:at], inside, *found[at:]]
 
     def _comment(self, node: Node) -> list[Node]:
         at = node.start_byte
@@ -298,16 +310,18 @@ class Walk:
             self.misread()
         return []
 
-    def _compound(self, node: Node) -> list[Node]:
+    def _compound(self, node: Node) -> Sequence[Step]:
         start = node.start_byte
-        if self.source.startswith(b"{", start) and not self._blank_at(start + 1):
+        if self.source.startswith(b"((", start):
+            return self._calculation(node)
+        if not self._blank_at(start + 1):
             self.misread()
         return self._any(node)
 
     def _blank_at(self, at: int) -> bool:
         return self.source[at : at + 1] in (b" ", b"\t", b"\n")
 
-    def _test(self, node: Node) -> list[Node]:
+    def _test(self, node: Node) -> Sequence[Step]:
         below = self._any(node)
         for bracket, at in (
             (below[0], below[0].end_byte),
@@ -315,14 +329,24 @@ class Walk:
         ):
             if b"(" not in self.text(bracket) and not self._blank_at(at):
                 self.misread()
+        if self.text(below[0]) == b"[[":
+            conditions.check_double(self, node)
+        elif self.text(below[0]) == b"[":
+            conditions.check_single(self, node)
+        else:
+            return self._calculation(node)
         return below
 
     def _heredoc_body(self, node: Node) -> list[Node]:
         return self.expansions([node])
 
-    def _subscript(self, node: Node) -> list[Node]:
-        # The name is no part of what is calculated; the index is.
-        return self._any(node)[1:]
+    def _subscript(self, node: Node) -> Sequence[Step]:
+        name, opening, *index, closing = node.children
+        written = self.source[opening.end_byte : closing.start_byte]
+        self._no_gaps(node.children)
+        if written in (b"@", b"*"):
+            return []
+        return self.calculate(opening.end_byte, closing.start_byte, index)
 
     def _negated(self, node: Node) -> list[Node]:
         self._not(node)
@@ -343,3 +367,13 @@ class Walk:
         if not _EXPANSION.fullmatch(self.text(node)):
             self.misread()
         return []
+
+
+def _noted(steps: list[Step]) -> list[Step]:
+    """Note now what is set, where nothing is to be walked before."""
+    if not all(callable(each) for each in steps):
+        return steps
+    for each in steps:
+        if callable(each):
+            each()
+    return []

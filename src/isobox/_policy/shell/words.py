@@ -42,12 +42,14 @@ class Word:
         dynamic: Whether only running the script tells what it becomes.
         head: What it begins with for certain.
         certain: Whether this is a word by the shell's own rules.
+        splits: Whether running the script may make several words of it, or none.
     """
 
     text: str
     dynamic: bool = False
     head: str = ""
     certain: bool = True
+    splits: bool = False
 
     @property
     def may_be_option(self) -> bool:
@@ -56,7 +58,9 @@ class Word:
 
     def starting(self, at: int) -> Word:
         """This word without its first characters, which are literal."""
-        return Word(self.text[at:], self.dynamic, self.head[at:], self.certain)
+        return Word(
+            self.text[at:], self.dynamic, self.head[at:], self.certain, self.splits
+        )
 
     def unknown(self) -> Word:
         """This word, when something else changes it before it is used."""
@@ -95,6 +99,7 @@ class _Reader:
         self._text = bytearray()
         self._head: bytes | None = None
         self._certain = True
+        self._splits = False
         # The last of what would make a pattern or a list of an opening one.
         self._bracket = source.rfind(b"]")
         brace = max(0, source.rfind(b"}"))
@@ -110,12 +115,14 @@ class _Reader:
             self._head is not None,
             head.decode(errors="replace"),
             self._certain,
+            self._splits,
         )
 
     def _bare(self) -> None:
         source, at = self._source, self._at
         byte = source[at]
         if at in self._holes:
+            self._splits = True
             self._skip_hole()
         elif byte == ord("\\"):
             self._backslash()
@@ -133,6 +140,7 @@ class _Reader:
         if byte in _BETWEEN or byte == ord("`") or _EXPANDS.match(source, at):
             self._certain = False
         elif self._is_pattern(byte):
+            self._splits = True
             self._depends()
         self._text.append(byte)
         self._at += 1
@@ -150,6 +158,10 @@ class _Reader:
     def _depends(self) -> None:
         if self._head is None:
             self._head = bytes(self._text)
+
+    def _is_list(self) -> bool:
+        hole = self._source[self._at : self._holes[self._at]]
+        return hole == b"$@" or (hole.startswith(b"${") and b"@" in hole)
 
     def _skip_hole(self) -> None:
         self._depends()
@@ -175,6 +187,7 @@ class _Reader:
         while self._at < len(source) and source[self._at] != ord('"'):
             byte = source[self._at]
             if self._at in self._holes:
+                self._splits |= self._is_list()
                 self._skip_hole()
             elif (
                 byte == ord("\\") and source[self._at + 1 : self._at + 2] in _ESCAPABLE

@@ -183,7 +183,7 @@ def peel(call: Call, reading: Reading) -> Call | None:
         if given & wrapper.shells:
             reading.doubt(f"{name} starts a shell")
         for variable, value in assignments:
-            reading.assign(variable, value)
+            reading.steer(variable, value)
         return None
     return call.inner(words, tuple(assignments))
 

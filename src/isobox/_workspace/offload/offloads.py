@@ -37,9 +37,7 @@ _AT_ONCE: Final = 4 << 20
 class Offloader(Protocol):
     """Keeps what leaves a model's context; every workspace is one."""
 
-    async def offload_context(
-        self, session_id: str, messages: Iterable[object]
-    ) -> str:
+    async def offload_context(self, session_id: str, messages: Iterable[object]) -> str:
         """Append messages to a session's context; returns a reference to it."""
         ...
 

@@ -184,7 +184,9 @@ class Inventory:
 
     def data(self) -> list[str]:
         """Return the names of all data."""
-        return [each.name for path, each in self._entries.items() if self._is_data(path)]
+        return [
+            each.name for path, each in self._entries.items() if self._is_data(path)
+        ]
 
     def note(self, path: str, name: str) -> None:
         """Note that a text names data."""

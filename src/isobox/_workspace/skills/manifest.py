@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,10 +25,10 @@ _FRONT: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE
 )
 #: Joins characters that belong together, as in emoji and in Persian.
-_JOINERS: Final = dict.fromkeys((0x200C, 0x200D))
+_JOINERS: Final = {0x200C: "", 0x200D: ""}
 
 #: Front matter: text, lists and mappings; numbers and dates stay text.
-Value = "str | list[Value] | dict[str, Value]"
+Value: TypeAlias = "str | list[Value] | dict[str, Value]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,9 @@ class _Events:
         event = next(self._events, None)
         # SAFETY: a few lines of aliases stand for more than any memory holds.
         if getattr(event, "anchor", None) is not None:
-            raise _BadError("the front matter has anchors or aliases, which are refused")
+            raise _BadError(
+                "the front matter has anchors or aliases, which are refused"
+            )
         return event
 
 

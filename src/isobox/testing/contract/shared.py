@@ -10,16 +10,18 @@ cleaned after a test, or that the test has closed or replaced, is not used again
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from isobox.errors import IsoboxError
 from isobox.testing.contract._base import SOON, Contract
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
     from isobox import WorkspaceBase
     from isobox.abc import Sandbox
 
@@ -29,12 +31,13 @@ _BREAKING = frozenset(("kill_sandbox",))
 #: Ends what runs, but for the guest's own, and empties what can be written.
 _CLEAN = r"""
 cd /
-IFS= read -r -d '' guest < /proc/1/cmdline
+mapfile -d '' -t guest < /proc/1/cmdline
 for place in /proc/[0-9]*; do
-  IFS= read -r -d '' program < $place/cmdline || continue
-  case $program in "$guest") continue;; esac
+  mapfile -d '' -t program < $place/cmdline
   pid=${place#/proc/}
-  if [ $pid != $$ ] && [ -O $place ]; then kill -9 $pid; fi
+  if [ $pid != $$ ] && [ -O $place ] && [ "${program[*]}" != "${guest[*]}" ]; then
+    kill -9 $pid
+  fi
 done 2> /dev/null
 chmod -R u+rwX "$@" 2> /dev/null
 exec find "$@" -mindepth 1 -delete
@@ -92,16 +95,20 @@ class Shared:
 class SharedWorkspace(Contract):
     """Lets a class's tests share a workspace."""
 
+    @override
     @pytest.fixture(scope="class")
-    def anyio_backend(self) -> str:
+    @classmethod
+    def anyio_backend(cls) -> str:
         return "asyncio"
 
     @pytest.fixture(scope="class")
-    async def shared(self) -> AsyncIterator[Shared]:
-        shared = Shared(self.make_workspace)
+    @classmethod
+    async def shared(cls) -> AsyncIterator[Shared]:
+        shared = Shared(cls().make_workspace)
         yield shared
         await shared.aclose()
 
+    @override
     @pytest.fixture
     async def workspace(
         self, shared: Shared, request: pytest.FixtureRequest

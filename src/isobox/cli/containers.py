@@ -1,0 +1,44 @@
+"""What the command line says of a container."""
+
+from __future__ import annotations
+
+import os
+
+from isobox._backends.docker.options import DockerOptions, user
+from isobox.errors import InvalidArgumentError
+
+_DOCKER = "docker"
+
+
+def options(
+    backend: str,
+    *,
+    image: str | None = None,
+    runtime: str | None = None,
+    whom: str | None = None,
+) -> tuple[object, ...]:
+    """Return what the backend's provider is made with.
+
+    Raises:
+        InvalidArgumentError: Another backend than `docker` is given any of it, or
+            that one no image.
+    """
+    given = {"--image": image, "--runtime": runtime, "--user": whom}
+    if backend != _DOCKER:
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise InvalidArgumentError(
+                f"{', '.join(wrong)}: for containers; choose them by --backend docker"
+            )
+        return ()
+    if not image:
+        raise InvalidArgumentError(
+            "--backend docker: name an image that the engine has, by --image"
+        )
+    named = None if whom is None else str(user(whom))
+    return (DockerOptions(image=image, runtime=runtime, user=named),)
+
+
+def owner(backend: str) -> int | None:
+    """Return who a directory for the backend belongs to; None for the caller."""
+    is_root = os.geteuid() == 0
+    return 1000 if backend == _DOCKER and is_root else None
