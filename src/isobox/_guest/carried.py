@@ -219,6 +219,8 @@ def _loaded(path: str) -> CarriedPython | None:
     size = 0
     try:
         manifest = json.loads(_content(f"{directory}.json"))
+        if _PROGRAM not in manifest:
+            return None
         for place, (digest, source, *state) in manifest.items():
             content = _content(os.path.join(directory, place))
             if _digest(content) != digest or _state(source) != state:

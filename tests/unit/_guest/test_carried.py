@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -79,7 +80,7 @@ def test_it_is_made_once_and_again_where_it_was_changed(cache):
     )
 
 
-@pytest.mark.parametrize("manifest", ["", "[]", "{", '{"python3": 1}', "null", "{}"])
+@pytest.mark.parametrize("manifest", ["[", '{"python3": 1}', "{}"])
 def test_a_manifest_that_says_nothing_is_made_again(cache, made, manifest):
     cache.mkdir(parents=True, mode=0o700)
     name = Path(made.directory).name
@@ -128,10 +129,8 @@ def test_a_broken_file_is_read_or_refused(tmp_path_factory, cut, at, value):
     raw[at] = value
     path = tmp_path_factory.getbasetemp() / "broken"
     path.write_bytes(raw[:cut])
-    try:
+    with contextlib.suppress(elf.ElfError):
         elf.read(str(path))
-    except elf.ElfError:
-        pass
 
 
 def test_modules_that_relative_imports_name_are_there():

@@ -206,7 +206,7 @@ def _blocks(sifter: Sifter, result: object) -> Iterator[str]:
         if isinstance(fields.get("text"), str):
             yield sifter.text(str(fields["text"]))
         elif isinstance(inner, str | list):
-            yield from _texts(sifter, inner)
+            yield from _texts(sifter, cast("object", inner))
         else:
             yield sifter.json(fields)
     elif isinstance(result, Sequence):

@@ -83,7 +83,7 @@ class Sifter:
             raise InvalidArgumentError(f"a message is over {_DEEPEST} levels deep")
         if isinstance(value, str):
             return self._string(value)
-        if isinstance(value, bytes | bytearray | memoryview):
+        if isinstance(value, bytes | bytearray):
             return self.put(bytes(value), _BYTES)
         if value is None or isinstance(value, bool | int | float):
             return self._number(value)

@@ -153,8 +153,10 @@ def _content(members: Members, member: Member, most: int) -> bytes:
 
 def _written(members: Members, top: Parts) -> IO[bytes]:
     with contextlib.ExitStack() as failed:
-        file = tempfile.SpooledTemporaryFile(_IN_MEMORY)
-        tar = cast("IO[bytes]", failed.enter_context(file))
+        tar = cast(
+            "IO[bytes]",
+            failed.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY)),
+        )
         with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as out:
             out.addfile(_header(Member((), 0o755, 0), ()))
             for parts, member in sorted(members.found.items()):

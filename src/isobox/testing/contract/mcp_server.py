@@ -133,8 +133,8 @@ def call(name: str, given: dict[str, Any], request: Any) -> dict[str, Any]:  # n
         send({"method": "notifications/tools/list_changed"})
         return text("added")
     if name == "elicit":
-        schema = {"type": "object", "properties": {}}
-        asked = {"message": "May I?", "requestedSchema": schema}
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        asked: dict[str, Any] = {"message": "May I?", "requestedSchema": schema}
         return text(json.dumps(ask("elicitation/create", asked)))
     if name == "sample":
         content = {"type": "text", "text": "Hello"}
