@@ -108,6 +108,11 @@ class ByteStream:
     def __init__(self, stream: results.ByteStream) -> None:
         self._stream = stream
 
+    @property
+    def lost(self) -> int:
+        """Bytes that were asked for and are no longer kept."""
+        return self._stream.lost
+
     def on_end(self, hook: Callable[[dict[str, object]], None]) -> None:
         """Call `hook` with facts about the end, in the event loop's thread."""
         _call(self._stream.on_end, hook)
@@ -479,9 +484,22 @@ class WorkspaceBase:
             )
         )
 
-    def attach(self, process_id: str) -> Process:
-        """Return the process that `start` returned under this id."""
-        return Process(_wait(self._workspace.attach, process_id))
+    def attach(
+        self, process_id: str, *, stdout_from: int = 0, stderr_from: int = 0
+    ) -> Process:
+        """Return the process of this id: the object that `start` returned, if any."""
+        return Process(
+            _wait(
+                self._workspace.attach,
+                process_id,
+                stdout_from=stdout_from,
+                stderr_from=stderr_from,
+            )
+        )
+
+    def processes(self) -> tuple[results.ProcessInfo, ...]:
+        """Return the commands that run, by the id that `attach` takes."""
+        return _wait(self._workspace.processes)
 
     def shell(self, session_id: str = "default") -> Shell:
         """Return the persistent shell of this name."""

@@ -48,6 +48,7 @@ PUBLIC = [
     "Pending",
     "Policy",
     "Process",
+    "ProcessInfo",
     "Question",
     "RecordedProcess",
     "Recorder",

@@ -143,6 +143,8 @@ async def test_a_diff_says_what_is_binary(workspace):
     await workspace.write("README", b"\0\1")
     await workspace.write("large", b"x" * 300_000)
     assert str(await workspace.diff()) == (
+        "modified file README (2 bytes)\n"
+        "added file large (300000 bytes; mode 0644)\n"
         "Binary files a/README and b/README differ\n"
         "Binary files /dev/null and b/large differ\n"
     )

@@ -111,9 +111,91 @@ async def test_output_that_is_captured(kind, work):
         await ws.run("head -c 400 /dev/zero; head -c 500 /dev/zero >&2")
         assert ws.spent().output == 900
         # What is not kept is printed all the same.
-        await ws.run("head -c 9000 /dev/zero", output_limit=10)
-        assert ws.spent().output == 9900
+        with pytest.raises(BudgetError, match=r"budget\.output"):
+            await ws.run("head -c 9000 /dev/zero", output_limit=10)
+        assert 1000 < ws.spent().output <= 9900
         await refused(ws, "output")
+
+
+@pytest.mark.parametrize("printing", ["exec yes", "yes & yes >&2 & wait", "exec yes a"])
+async def test_a_command_that_prints_for_ever_ends_at_the_budget(kind, work, printing):
+    async with kind(work, budget=Budget(output=4_000_000)) as ws:
+        with anyio.fail_after(SOON), pytest.raises(BudgetError) as caught:
+            await ws.run(printing, output_limit=10)
+        assert (caught.value.budget, caught.value.op) == ("output", "spawn")
+        # As much as was under way, and no more than that.
+        assert 4_000_000 < ws.spent().output < 8_000_000
+        await refused(ws, "output")
+
+
+async def test_one_that_prints_little_by_little_ends_there_too(kind, work):
+    async with kind(work, budget=Budget(output=20)) as ws:
+        began = time.monotonic()
+        with pytest.raises(BudgetError):
+            await ws.run("while :; do echo xxx; sleep 0.02; done; touch refused")
+        assert time.monotonic() - began < SOON
+        assert 20 < ws.spent().output < 100
+    assert list(work.iterdir()) == []
+
+
+async def test_a_command_in_the_background_ends_at_the_budget(kind, work):
+    async with kind(work, budget=Budget(output=100_000)) as ws:
+        tools = {tool.name: tool for tool in await ws.list_tools()}
+        await tools["Bash"](command="yes", run_in_background=True)
+        with anyio.fail_after(SOON):
+            while ws.spent().output <= 100_000:
+                await anyio.sleep(0.02)
+        spent = ws.spent().output
+        await anyio.sleep(0.3)
+        assert ws.spent().output == spent
+        told = await tools["BashOutput"](job_id="job-1")
+        assert "budget.output" in told.text
+
+
+async def test_who_prints_nothing_has_no_part_in_it(kind, work):
+    async with kind(work, budget=Budget(output=1000)) as ws:
+        quiet = await ws.start("read x; exit 3", stdin=True)
+        with pytest.raises(BudgetError):
+            await ws.run("head -c 9000 /dev/zero")
+        await quiet.write_eof()
+        assert (await quiet.wait()).exit_code == 3
+
+
+async def test_a_fork_spends_of_the_same_budget(kind, work):
+    async with kind(work, budget=Budget(ops=8, cost=2)) as ws:
+        async with await ws.fork() as fork, await fork.fork() as other:
+            before, printed = ws.spent().ops, ws.spent().output
+            assert before == fork.spent().ops == other.spent().ops
+            await fork.run("head -c 300 /dev/zero")
+            other.spend(1.5)
+            assert (ws.spent().output - printed, ws.spent().cost) == (300, 1.5)
+            for _ in range(before + 1, 8):
+                await ws.run("true")
+            for each in (other, fork, ws):
+                await refused(each, "ops")
+
+
+async def test_a_fork_may_have_a_budget_of_its_own(kind, work):
+    async with kind(work, budget=Budget(ops=3)) as ws:
+        async with await ws.fork(budget=Budget(ops=2)) as fork:
+            await fork.run("true")
+            await refused(fork, "ops")
+            assert ws.spent().ops == 1
+        await ws.run("true")
+        await ws.run("true")
+        await refused(ws, "ops")
+
+
+async def test_the_processor_time_of_forks_adds_up(work):
+    async with BubblewrapWorkspace(work, budget=Budget(cpu=100)) as ws:
+        async with await ws.fork() as fork:
+            await fork.run(BUSY)
+            await ws.run("true")
+            spent = ws.spent().cpu
+            assert spent > 0.2
+        await ws.run(BUSY)
+        await ws.run("true")
+        assert ws.spent().cpu > spent + 0.1
 
 
 async def test_output_that_is_streamed(kind, work):
@@ -121,8 +203,10 @@ async def test_output_that_is_streamed(kind, work):
         process = await ws.start("head -c 600 /dev/zero; head -c 700 /dev/zero >&2")
         with anyio.fail_after(20):
             assert len(await process.stdout.read()) == 600
-            assert len(await process.stderr.read()) == 700
-            await process.wait()
+            with pytest.raises(BudgetError):
+                await process.stderr.read()
+            with pytest.raises(BudgetError):
+                await process.wait()
         assert ws.spent().output == 1300
         await refused(ws, "output")
 
@@ -131,10 +215,13 @@ async def test_output_of_a_stream_counts_while_it_runs(kind, work):
     async with kind(work, budget=Budget(output=100_000)) as ws:
         process = await ws.start("exec yes")
         with anyio.fail_after(20):
-            while ws.spent().output <= 100_000:
-                assert await process.stdout.receive()
+            with pytest.raises(BudgetError):
+                while True:
+                    assert await process.stdout.receive()
+            assert 100_000 < ws.spent().output < 2_000_000
+            # It was killed, whether or not anybody reads on.
+            await process._inner.wait()
         await refused(ws, "output")
-        await process.kill()
 
 
 async def test_a_shell_session_is_counted_once(kind, work):
@@ -144,9 +231,9 @@ async def test_a_shell_session_is_counted_once(kind, work):
             assert len(result.stdout_bytes) == 200
         await ws.run("head -c 100 /dev/zero >&2", session_id="a")
         assert ws.spent().output == 700
-        await ws.run("head -c 400 /dev/zero", session_id="a")
-        with pytest.raises(BudgetError, match=r"budget\.output"):
-            await ws.run("touch refused", session_id="a")
+        for script in ("head -c 400 /dev/zero", "touch refused"):
+            with pytest.raises(BudgetError, match=r"budget\.output"):
+                await ws.run(script, session_id="a")
     assert list(work.iterdir()) == []
 
 
@@ -211,7 +298,8 @@ async def test_what_is_spent_closes_the_workspace(kind, work, spent):
     try:
         process = await workspace.start("sleep 300 & sleep 300")
         if spent == "output":
-            await workspace.run("head -c 2000 /dev/zero")
+            with pytest.raises(BudgetError):
+                await workspace.run("head -c 2000 /dev/zero")
         elif spent == "cost":
             with pytest.raises(BudgetError):
                 workspace.spend(2)

@@ -17,7 +17,7 @@ from typing_extensions import override
 from isobox._approval.memory import Memory
 from isobox._core.facts import facts
 from isobox._core.ops import Connect
-from isobox.errors import InvalidArgumentError
+from isobox.errors import InvalidArgumentError, LimitError
 
 if TYPE_CHECKING:
     from isobox._approval.key import Key
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from isobox._core.facts import Fact
     from isobox._core.ops import Op
 
-#: Questions that wait for an answer; nobody answers more.
-_OPEN: Final = 4096
+#: Questions that wait for an answer at once; nobody answers more.
+_OPEN: Final = 64
 #: Threads in which callbacks wait.
 _THREADS: Final = 64
 #: Characters of a message: a model reads it.
@@ -186,8 +186,7 @@ class Answers:
         Connections that differ in nothing but the way they came are one question:
         while it waits, everybody who asks it waits for the same answer. Nobody is
         asked what an answer for the session, or the project, settles. A question
-        for which nobody waits any more is withdrawn. Where 4,096 are open, more
-        are not asked, which is a no.
+        for which nobody waits any more is withdrawn.
 
         Args:
             op: The operation.
@@ -197,6 +196,9 @@ class Answers:
             keys: What an answer for the session is remembered under, one for each
                 part of the operation that is asked about.
             describe: Adds risk and preview, once somebody is to be asked.
+
+        Raises:
+            LimitError: 64 other questions wait for an answer.
         """
         if self._closed:
             return UNSAID
@@ -209,7 +211,10 @@ class Answers:
             return UNASKED
         if exact not in self._open:
             if len(self._open) >= _OPEN:
-                return UNSAID
+                raise LimitError(
+                    f"{_OPEN} questions wait for an answer, and nobody is asked more "
+                    "at once; try again when some have been answered"
+                )
             asked = _Open(exact, keys)
             asked.task = self._started(asked, self._approve, question, describe)
             self._open[exact] = asked

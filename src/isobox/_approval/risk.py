@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._core.ops import (
     Apply,
+    Attach,
     CallTool,
     Checkpoint,
     Connect,
@@ -75,7 +76,7 @@ def _risks(op: Op[object], root: str) -> Iterator[str]:
         case CallTool():
             where = "outside" if op.remote else "inside"
             yield f"asks an MCP server {where}, which may do whatever it can"
-        case Dial():
+        case Dial() | Attach():
             yield "reaches a program inside"
         case Apply():
             yield "changes the directory on the host"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Seconds of silence, while answers are due, after which the guest is asked
 #: whether it lives, and after which it counts as dead.
 _QUIET, _DEAD = 10.0, 30.0
+#: Seconds that a daemon has to end what only this host holds.
+_PARTING = 5.0
 
 
 class Channel(asyncio.Protocol):
@@ -200,20 +202,26 @@ class Channel(asyncio.Protocol):
 
     def fail(self, error: SandboxLostError) -> None:
         """End the channel; the first reason counts."""
-        if self.failure is not None:
-            return
+        if self.failure is None:
+            self._end(error)
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: SandboxLostError) -> None:
+        """Tell everybody that there is no channel any more."""
         self.failure = error
         if self._pulse is not None:
             self._pulse.cancel()
-        if self._transport is not None:
-            self._transport.abort()
         self.resume_writing()
         if not self._ready.done():
             self._ready.set_result(None)
         if self.on_lost is not None:
             self.on_lost()
         for stream in list(self._streams.values()):
-            stream.lost(self._why(self.failure))
+            stream.lost(self._why(error))
 
     def _why(self, failure: SandboxLostError) -> SandboxLostError:
         # A fresh one: each raise of one object would grow its traceback.
@@ -224,10 +232,24 @@ class Channel(asyncio.Protocol):
         """Seconds without a word of the guest while answers are due."""
         return self.loop.time() - self._heard if self._streams else 0.0
 
-    async def aclose(self) -> None:
-        """Hang up; the guest then ends with all that is below it."""
+    async def aclose(self, *, detach: bool = False) -> None:
+        """Hang up; the guest then ends with all that is below it.
+
+        A daemon lives on: of its commands those end that no other host holds.
+
+        Args:
+            detach: Leave these running, where the guest is a daemon.
+        """
+        if self.failure is None and self.hello.get("daemon") is not None:
+            await self._part(detach=detach)
         self.fail(SandboxLostError("the workspace was closed"))
         await asyncio.shield(self._closed)
+
+    async def _part(self, *, detach: bool) -> None:
+        self.write(agent.BYE, 0, agent.encode({"detach": detach}))
+        self._end(SandboxLostError("the workspace was closed"))
+        await asyncio.wait([self._closed], timeout=_PARTING)
+        self._abort()
 
     def _beat(self) -> None:
         silence = self.loop.time() - self._heard

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
+from isobox._core.ops import Spawn
 from isobox._core.results import ByteStream, Captured, Exit, Process, signal_name
 from isobox._guest import agent
 from isobox.errors import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from isobox._channel.stream import Fields, Stream
-    from isobox._core.ops import Spawn
+    from isobox.errors import IsoboxError
 
 #: Seconds that the guest has, beyond a command's timeout, to kill and answer.
 _GRACE = 5.0
@@ -62,9 +63,9 @@ class Piped(ByteStream):
 class GuestProcess(Process):
     """A command in the guest."""
 
-    def __init__(self, stream: Stream, op: Spawn) -> None:
+    def __init__(self, stream: Stream, op: Spawn, name: str) -> None:
         super().__init__()
-        self.id = f"p{stream.number}"
+        self.id = name
         self.pid = 0
         self.stream = stream
         self.stdout = Piped(self, agent.STDOUT)
@@ -215,7 +216,7 @@ class GuestProcess(Process):
 
     def _fail(self, failure: BaseException) -> None:
         if isinstance(failure, GuestRefusal):
-            failure = error_for(failure, op="spawn", path=self._op.cwd)
+            failure = self._refused(failure)
         facts: dict[str, object] = {"error": type(failure).__name__}
         if self._exit.done():
             # It had ended; only the reading of what it left was cut short.
@@ -224,6 +225,9 @@ class GuestProcess(Process):
             self._exit.set_exception(failure)
         self._begin()
         self._tell(facts)
+
+    def _refused(self, refusal: GuestRefusal) -> IsoboxError:
+        return error_for(refusal, op="spawn", path=self._op.cwd)
 
     def _late(self) -> None:
         self.stream.channel.fail(SandboxLostError("the guest does not end a command"))
@@ -264,7 +268,7 @@ class GuestProcess(Process):
     async def kill(self) -> None:
         channel = self.stream.channel
         channel.check()
-        kill = channel.open("kill", target=self.stream.number)
+        kill = channel.open("kill", id=self.id)
         with anyio.CancelScope(shield=True):
             try:
                 async with asyncio.timeout(_GRACE):
@@ -285,6 +289,17 @@ class GuestProcess(Process):
             return
         with anyio.CancelScope(shield=True):
             await self.stream.cancel()
+
+
+def exit_of(fields: Fields) -> Exit:
+    """Return how a command of a list has ended.
+
+    Raises:
+        ProtocolError: It did not run.
+    """
+    if "failed" in fields:
+        raise ProtocolError("the guest lists what never ran")
+    return _exit(fields, Spawn(cwd=""))
 
 
 def _exit(fields: Fields, op: Spawn) -> Exit:

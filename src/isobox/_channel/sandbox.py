@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import anyio
 from typing_extensions import override
 
-from isobox._channel import relay, unpack
+from isobox._channel import attach, relay, unpack
 from isobox._channel.body import Dialled, opened, opening, settled
 from isobox._channel.process import GuestProcess, as_it_is
 from isobox._channel.sparse import SparseWriter
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Page,
         Patched,
         Process,
+        ProcessInfo,
     )
 
 #: Paths that are looked up at once; the answer fits a frame, whatever it says.
@@ -128,9 +129,12 @@ class ChannelSandbox(Sandbox):
     @override
     async def spawn(self, op: ops.Spawn, /) -> Process:
         self._supported(op)
+        # Another host may attach by it, so it is not the channel's number.
+        name = secrets.token_hex(8)
         stream = self._begin(
             "spawn",
             op,
+            id=name,
             argv=[_bytes(part) for part in op.argv],
             script=None if op.script is None else _bytes(op.script),
             cwd=_bytes(op.cwd),
@@ -148,7 +152,7 @@ class ChannelSandbox(Sandbox):
             report=op.report,
             meter=op.meter,
         )
-        process = GuestProcess(stream, op)
+        process = GuestProcess(stream, op, name)
         process.explain = self._explainer(op)
         if op.capture is None:
             try:
@@ -182,6 +186,18 @@ class ChannelSandbox(Sandbox):
             raise InvalidArgumentError(
                 "the script is longer than 8 MiB; write it to a file and run that"
             )
+
+    @override
+    async def attach(self, op: ops.Attach, /) -> Process:
+        if "reattach" not in self.capabilities:
+            return await super().attach(op)
+        return await attach.attached(self.channel, op)
+
+    @override
+    async def running(self, op: ops.Running, /) -> tuple[ProcessInfo, ...]:
+        if "reattach" not in self.capabilities:
+            return await super().running(op)
+        return await attach.running(self.channel)
 
     # Files.
 

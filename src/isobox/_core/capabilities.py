@@ -18,6 +18,7 @@ Capability = Literal[
     "read_only",  # a workspace that commands cannot write to
     "persistent",  # files outlive the sandbox
     "user",  # commands as another user
+    "reattach",  # commands that outlive their host, and that another one finds
 ]
 
 CAPABILITIES: Final[frozenset[Capability]] = frozenset(
@@ -35,5 +36,6 @@ CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "read_only",
         "persistent",
         "user",
+        "reattach",
     )
 )

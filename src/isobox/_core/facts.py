@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from isobox._core.ops import (
     AnyOp,
     Apply,
+    Attach,
     CallTool,
     Checkpoint,
     Connect,
@@ -24,6 +25,7 @@ from isobox._core.ops import (
     ReadLines,
     Remove,
     Restore,
+    Running,
     Scan,
     Script,
     Search,
@@ -90,6 +92,10 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
     match op:
         case Spawn():
             return _spawn(op)
+        case Attach():
+            return {"id": op.id, "stdout": op.stdout, "stderr": op.stderr}
+        case Running():
+            return {}
         case Script():
             return {"session": op.session_id, "cwd": op.cwd, "script": op.script}
         case Read():

@@ -23,6 +23,7 @@ from isobox._core.results import (
     Page,
     Patched,
     Process,
+    ProcessInfo,
     SnapshotRef,
     Turn,
 )
@@ -129,6 +130,38 @@ class Spawn(Op[Process]):
     @override
     async def on(self, sandbox: Sandbox, /) -> Process:
         return await sandbox.spawn(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach(Op[Process]):
+    """Take part in a command that runs, or has lately ended, whoever started it.
+
+    Attributes:
+        id: The command's.
+        stdout: Bytes of its standard output that are passed over.
+        stderr: Bytes of its standard error that are passed over.
+    """
+
+    name: ClassVar[str] = "attach"
+
+    id: str
+    stdout: int = 0
+    stderr: int = 0
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> Process:
+        return await sandbox.attach(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running(Op[tuple[ProcessInfo, ...]]):
+    """List the commands that run, and those that have lately ended."""
+
+    name: ClassVar[str] = "running"
+
+    @override
+    async def on(self, sandbox: Sandbox, /) -> tuple[ProcessInfo, ...]:
+        return await sandbox.running(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -620,6 +653,8 @@ class Discard(Op[None]):
 
 AnyOp = (
     Spawn
+    | Attach
+    | Running
     | Script
     | Read
     | ReadLines
@@ -646,6 +681,8 @@ AnyOp = (
 #: Every kind of operation there is.
 OPS: tuple[type[Op[object]], ...] = (
     Spawn,
+    Attach,
+    Running,
     Script,
     Read,
     ReadLines,

@@ -357,7 +357,14 @@ class Ongoing:
 
 
 class ByteStream(Ongoing, ABC):
-    """Bytes that arrive in pieces; closing it early frees the sandbox's side."""
+    """Bytes that arrive in pieces; closing it early frees the sandbox's side.
+
+    Attributes:
+        lost: Bytes that were asked for and are no longer kept: those before the
+            first that arrives. Only what `attach` returns may have lost some.
+    """
+
+    lost: int = 0
 
     @abstractmethod
     async def receive(self) -> bytes:
@@ -490,6 +497,25 @@ class Process(Ongoing, ABC):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self.stdout:
             yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """A command of a workspace, running or lately ended.
+
+    Attributes:
+        id: What `attach` takes.
+        command: The begin of its script, or of its argv.
+        cwd: Directory in which it was started.
+        since: When that was, in seconds since 1970.
+        end: How it ended, without its output; None as long as it runs.
+    """
+
+    id: str
+    command: str | tuple[str, ...]
+    cwd: str
+    since: float
+    end: Exit | None = None
 
 
 class Turn(Ongoing):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Page,
         Patched,
         Process,
+        ProcessInfo,
         SnapshotRef,
     )
     from isobox._core.spec import Availability, SandboxSpec
@@ -71,6 +72,28 @@ class Sandbox(ABC):
             InvalidArgumentError: One argument is longer than the kernel takes.
             UnsupportedError: It asks for a capability that is not there.
         """
+
+    async def attach(self, op: ops.Attach, /) -> Process:
+        """Find a command of this sandbox, whoever started it.
+
+        Raises:
+            UnsupportedError: Commands end with their host here.
+            PathMissingError: There is no such command.
+            InvalidArgumentError: It has not printed so much.
+        """
+        raise UnsupportedError(
+            f"{self.backend} keeps no output of commands: what another host started "
+            "is not found, and no offset is gone back to",
+            op=op.name,
+        )
+
+    async def running(self, op: ops.Running, /) -> tuple[ProcessInfo, ...]:
+        """List the commands of this sandbox, whoever started them.
+
+        Raises:
+            UnsupportedError: Commands end with their host here.
+        """
+        raise UnsupportedError(f"{self.backend} lists no commands", op=op.name)
 
     async def script(self, op: ops.Script, /) -> Turn:
         """Send a script to a persistent shell; whoever reads its status ends it.

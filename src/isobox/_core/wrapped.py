@@ -18,6 +18,7 @@ class WrappedStream(ByteStream):
     def __init__(self, inner: ByteStream) -> None:
         super().__init__()
         self._inner = inner
+        self.lost = inner.lost
 
     @override
     async def aclose(self) -> None:

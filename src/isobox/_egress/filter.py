@@ -101,6 +101,7 @@ class Filter(Outlet):
         self._recorded: WeakSet[IsoboxError] = WeakSet()
         self._questions: asyncio.Queue[str] = asyncio.Queue(_QUESTIONS)
         self._pace = Pace()
+        self._limited = Pace()
         self._background = Background()
         self.denials = Denials()
 
@@ -288,6 +289,8 @@ class Filter(Outlet):
         except (LimitError, PolicyDeniedError, UnreachableError) as error:
             self._recorded.add(error)
             self._pace.spend()
+            if isinstance(error, LimitError):
+                self._limited.spend()
             raise
         except Exception as error:
             refusal = PolicyDeniedError(_undecided(error), rule="approve")
@@ -299,7 +302,16 @@ class Filter(Outlet):
         return result
 
     def _refuse_at_once(self, op: Connect) -> None:
-        """Deny what would be denied, where too many refusals were put on record."""
+        """Deny what would be denied, where too many refusals were put on record.
+
+        Raises:
+            PolicyDeniedError: It is denied.
+            LimitError: Too many connections were beyond a limit.
+        """
+        if self._limited.is_spent:
+            raise LimitError(
+                "connections are beyond a limit again and again; wait a moment"
+            )
         if not self._pace.is_spent:
             return
         decision = self._network.decide(op)

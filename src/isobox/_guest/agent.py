@@ -10,6 +10,10 @@ host opens streams; each is one operation. DATA, END and CREDIT carry a channel
 number in their first byte: bytes flow only as far as the receiver has granted
 credit, so that neither side buffers more than WINDOW per channel.
 
+As a daemon it has any number of hosts, each on a channel that a relay brings to
+its socket. Commands then outlive the host that started them: the last that they
+printed is kept, and another host goes on from where it wants to.
+
 Commands run under a warden: a process that is forked from the guest, reaps
 (PR_SET_CHILD_SUBREAPER) and reports. All that a command leaves, `setsid` and
 double forks included, are descendants of its warden, so they can be found and
@@ -17,7 +21,8 @@ killed. A warden that has no descendant left is used again.
 
 The guest protects itself: it is not dumpable (no ptrace, no /proc/<pid>/mem or
 fd), has no inheritable descriptor, and its children come first when the kernel
-runs out of memory.
+runs out of memory. Who runs as the workload's user is turned away at the
+daemon's socket, and so is who does not show the key.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ VERSION = 1
 
 HEADER = struct.Struct(">IBI")
 HELLO, CONFIG, OPEN, DATA, END, CREDIT, RESULT, ERROR, EVENT, CONTROL = range(1, 11)
-ACCEPT, PING, PONG = range(11, 14)
+ACCEPT, PING, PONG, BYE = range(11, 15)
 
 #: Bytes that may be under way on one channel before the receiver grants more.
 WINDOW = 1 << 20
@@ -95,6 +100,16 @@ _LONGEST_PATH = 4096
 _BATCH = 1 << 14
 #: Seconds that matching one name with a pattern may take.
 _LONGEST_MATCH = 1.0
+#: Bytes that a daemon keeps of one output of a command, and of all together.
+KEPT, _KEPT_IN_ALL = 1 << 20, 64 << 20
+#: Small pieces of an output are kept together up to this size.
+_CHUNK = 1 << 14
+#: Commands that have ended and are still known to a daemon, and for how long.
+_ENDED, _ENDED_FOR = 64, 600.0
+#: Connections that are looked at together, and seconds until the next are.
+_KNOCKS, _KNOCKING = 64, 0.01
+#: Connections that may wait to show the key, and seconds that they have for it.
+_UNPROVEN, _PROOF = 16, 2.0
 #: Idle wardens that are kept.
 _SPARE_WARDENS = 4
 #: Rounds of killing after which descendants are stopped before they are killed.
@@ -1097,9 +1112,11 @@ class Loop:
 
     def turn(self) -> None:
         """Wait for something to happen, and let it."""
-        for fd, events in self._poll.poll(self._patience()):
-            handler = self._handlers.get(fd)
-            if handler is not None:
+        ready = self._poll.poll(self._patience())
+        handlers = [self._handlers.get(fd) for fd, _ in ready]
+        for (fd, events), handler in zip(ready, handlers):
+            # The number may have become another's meanwhile.
+            if handler is not None and self._handlers.get(fd) == handler:
                 handler(events)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
@@ -1264,6 +1281,9 @@ class Wire:
 class Job:
     """One operation: receives what the host sends on its stream, and answers."""
 
+    #: Bytes that it was sent and has not granted again.
+    owed = 0
+
     def __init__(self, peer: Peer, stream: int) -> None:
         self.peer = peer
         self.guest = peer.guest
@@ -1343,6 +1363,11 @@ class Job:
             return
         self.peer.wire.send(kind, self.stream, payload)
         del self.peer.streams[self.stream]
+        self.guest.loop.jobs.pop(self, None)
+        self.released()
+
+    def abandon(self) -> None:
+        """The host is gone; nobody is answered any more."""
         self.guest.loop.jobs.pop(self, None)
         self.released()
 
@@ -1440,39 +1465,36 @@ class Source:
 
 
 class Sink:
-    """A descriptor that a job writes for the host, granting as it empties."""
+    """A descriptor that is written for hosts; who gave is granted as it empties."""
 
-    def __init__(self, job: Job, fd: int, channel: int) -> None:
-        self.job = job
+    def __init__(self, guest: Guest, fd: int, channel: int) -> None:
+        self.guest = guest
         self.fd = fd
         self.channel = channel
         self.open = True
-        self._pieces: List[bytes] = []
-        self._held = 0
-        self._owed = 0
+        self._pieces: List[Tuple[bytes, Optional[Job]]] = []
         self._last = False
         os.set_blocking(fd, False)
 
-    def put(self, data: memoryview) -> None:
+    def put(self, data: memoryview, giver: Job) -> None:
         """Write, or keep until the descriptor takes it."""
-        self._owed += len(data)
-        if self._owed > WINDOW:
+        giver.owed += len(data)
+        if giver.owed > WINDOW:
             raise EOFError  # the host does not keep to the window
-        self._add(bytes(data))
+        self._add(bytes(data), giver)
 
-    def _add(self, data: bytes) -> None:
-        if not self.open:
-            self._grant(len(data))
-            return
-        self._held += len(data)
-        self._pieces.append(data)
-        self._write()
+    def _add(self, data: bytes, giver: Optional[Job]) -> None:
+        if self.open:
+            self._pieces.append((data, giver))
+            self._write()
+        else:
+            self._grant({giver: len(data)})
 
-    def _grant(self, amount: int) -> None:
-        granted = min(amount, self._owed)
-        self._owed -= granted
-        if granted:
-            self.job.grant(self.channel, granted)
+    def _grant(self, written: Dict[Optional[Job], int]) -> None:
+        for giver, amount in written.items():
+            if giver is not None and amount:
+                giver.owed -= amount
+                giver.grant(self.channel, amount)
 
     def end(self) -> None:
         """Close once all is written."""
@@ -1480,36 +1502,33 @@ class Sink:
         self._write()
 
     def _write(self) -> None:
-        written = 0
+        written: Dict[Optional[Job], int] = {}
         try:
             while self._pieces and self.open:
-                count = os.write(self.fd, self._pieces[0])
-                written += count
-                rest = self._pieces[0][count:]
-                if rest:
-                    self._pieces[0] = rest
+                piece, giver = self._pieces[0]
+                count = os.write(self.fd, piece)
+                written[giver] = written.get(giver, 0) + count
+                if count < len(piece):
+                    self._pieces[0] = piece[count:], giver
                 else:
                     del self._pieces[0]
         except BlockingIOError:
             pass
         except OSError:  # nobody reads any more
-            written = self._held
+            for piece, giver in self._pieces:
+                written[giver] = written.get(giver, 0) + len(piece)
             self._pieces.clear()
             self.close()
-        if written:
-            self._held -= written
-            self._grant(written)
+        self._grant(written)
         self._wait()
 
     def _wait(self) -> None:
         if not self.open:
             return
-        if self._pieces:
-            self.job.guest.loop.watch(self.fd, _OUT, self._events)
-        elif self._last:
+        if self._last and not self._pieces:
             self.close()
-        else:
-            self.job.guest.loop.watch(self.fd, 0, self._events)
+            return
+        self.guest.loop.watch(self.fd, _OUT if self._pieces else 0, self._events)
 
     def _events(self, _events: int) -> None:
         self._write()
@@ -1518,7 +1537,7 @@ class Sink:
         """Write no more."""
         if self.open:
             self.open = False
-            self.job.guest.loop.forget(self.fd)
+            self.guest.loop.forget(self.fd)
             os.close(self.fd)
 
 
@@ -1564,40 +1583,136 @@ class Capture:
         return b"".join(self._head), tail[-self._keep :] if self._keep else b""
 
 
-class Output:
-    """One output of a command, captured in the guest."""
+class Ring:
+    """The last bytes of an output, found by their offsets.
 
-    def __init__(self, command: Command, fd: int, keep: int) -> None:
-        self.capture = Capture(keep)
-        self.open = True
+    Attributes:
+        start: Offset of the first byte that is kept.
+        end: Offset after the last one: how many bytes there were.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: List[Any] = []
+        self.start = 0
+        self.end = 0
+
+    def add(self, data: bytes) -> None:
+        """Take what comes next."""
+        if self._chunks and len(self._chunks[-1]) + len(data) <= _CHUNK:
+            self._chunks[-1] += data
+        else:
+            self._chunks.append(data if len(data) >= _CHUNK else bytearray(data))
+        self.end += len(data)
+
+    def trim(self, room: int, needed: int) -> int:
+        """Drop the oldest bytes beyond `room`, up to the offset `needed`.
+
+        Returns:
+            How many were dropped.
+        """
+        excess = min(self.end - room, needed) - self.start
+        done, gone = 0, 0
+        for chunk in self._chunks:
+            if gone + len(chunk) > excess:
+                break
+            gone += len(chunk)
+            done += 1
+        del self._chunks[:done]
+        if gone < excess:
+            self._chunks[0] = self._chunks[0][excess - gone :]
+            gone = excess
+        self.start += gone
+        return gone
+
+    def read(self, offset: int, most: int) -> bytes:
+        """Return up to `most` bytes from an offset that is kept."""
+        at = self.start
+        for chunk in self._chunks:
+            if at <= offset < at + len(chunk):
+                return bytes(chunk[offset - at : offset - at + most])
+            at += len(chunk)
+        return b""
+
+
+class Printed:
+    """One output of a command: captured, kept, and carried to those who look on.
+
+    With nobody looking on it is read as it comes; else as far as the slowest of
+    them has room for it.
+    """
+
+    def __init__(
+        self, command: Command, fd: int, channel: int, keep: Optional[int]
+    ) -> None:
         self.fd = fd
+        self.channel = channel
+        self.capture = None if keep is None else Capture(keep)
+        self.ring = Ring() if command.guest.keeps and channel != REPORT else None
+        self.total = 0
+        self.open = True
         self._command = command
+        self._loop = command.guest.loop
         self._grown = False
         os.set_blocking(fd, False)
-        command.guest.loop.watch(fd, _IN, self._events)
+        self._loop.watch(fd, _IN, self._events)
 
     def _events(self, _events: int) -> None:
         self.pump()
 
+    def resume(self) -> None:
+        """Read on, if there is room."""
+        if self.open:
+            self._loop.watch(self.fd, _IN if self.room() > 0 else 0, self._events)
+
+    def room(self) -> int:
+        """Return how much may be read now."""
+        room = PIECE
+        for view in self._command.views:
+            if self.channel in view.at:
+                room = min(room, view.room(self))
+        return room
+
     def pump(self, rounds: int = 1) -> bool:
-        """Take what is there; returns whether nothing more is."""
+        """Carry what is there; returns whether nothing more is."""
         for _ in range(rounds):
-            if not self.open:
-                return True
+            room = self.room()
+            if room <= 0 or not self.open:
+                break
             try:
-                data = os.read(self.fd, PIECE)
+                data = os.read(self.fd, room)
             except BlockingIOError:
                 return True
-            except OSError:
+            except OSError:  # a tty whose other side is gone
                 data = b""
             if not data:
-                self.close()
+                self._drained()
                 return True
+            self._take(data)
+        self.resume()
+        return not self.open
+
+    def _take(self, data: bytes) -> None:
+        self.total += len(data)
+        if self.ring is not None:
+            self.ring.add(data)
+            self._command.guest.hold(len(data) - self.trim(KEPT))
+        if self.capture is None:
+            self._command.printed(b"")
+        else:
             self.capture.add(data)
             self._command.printed(data)
             if len(data) >= 65536 and not self._grown:
                 self._grow()
-        return not self.open
+        for view in self._command.views:
+            if self.channel in view.at:
+                view.show(self, data)
+
+    def trim(self, room: int) -> int:
+        """Keep no more than `room` bytes, but all that is still to be shown."""
+        if self.ring is None or self.ring.end - self.ring.start <= room:
+            return 0
+        shown = [view.at.get(self.channel, self.total) for view in self._command.views]
+        return self.ring.trim(room, min([self.total, *shown]))
 
     def _grow(self) -> None:
         import fcntl
@@ -1608,12 +1723,27 @@ class Output:
         except OSError:
             pass
 
+    def _drained(self) -> None:
+        self.close()
+        for view in list(self._command.views):
+            view.catch_up(self)
+        self._command.conclude()
+
     def close(self) -> None:
         """Read no more."""
         if self.open:
             self.open = False
-            self._command.guest.loop.forget(self.fd)
+            self._loop.forget(self.fd)
             os.close(self.fd)
+
+
+class Report(Printed):
+    """Descriptor 3 of a command: what stands there came after what was printed."""
+
+    def _events(self, _events: int) -> None:
+        others = [each for each in self._command.outputs if each is not self]
+        if all([each.pump(64) for each in others]):
+            self.pump()
 
 
 class Discard:
@@ -1700,19 +1830,187 @@ class Post:
         self._sock.close()
 
 
-class Command(Job):
-    """One command, from its start to its end."""
+class View(Job):
+    """What one host sees of a command, and where it speaks to it.
 
-    def __init__(self, peer: Peer, stream: int, fields: Dict[str, Any]) -> None:
+    Attributes:
+        at: Of each output that is streamed to it, how much it was sent.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        stream: int,
+        command: Command,
+        at: Dict[int, int],
+        lost: Sequence[int] = (),
+    ) -> None:
         Job.__init__(self, peer, stream)
+        self.command = command
+        self.at = at
+        self._lost = list(lost)
+        self._ended: Set[int] = set()
+        command.views.append(self)
+        for channel in at:
+            if channel not in command.channels:
+                self._end_once(channel)
+
+    # What the command says.
+
+    def begin(self, pid: int) -> None:
+        """Say that the command runs, and, if it was attached to, of what kind it is."""
+        about: Dict[str, Any] = {"event": "started", "pid": pid}
+        if self._lost:
+            about.update(self.command.kind(), lost=self._lost)
+        self.announce(about)
+
+    def announce(self, fields: Dict[str, Any]) -> None:
+        """Tell of an event, unless only the result counts."""
+        if self.at:
+            self.answer(EVENT, encode(fields))
+
+    def room(self, output: Printed) -> int:
+        """Return how much of what is printed next the host takes."""
+        if self.at[output.channel] < output.total:
+            return 0  # what was printed before comes first
+        if self.peer.wire.full:
+            self.peer.wire.on_relief.append(lambda: self._go_on(output))
+            return 0
+        return self.window(output.channel)
+
+    def show(self, output: Printed, data: bytes) -> None:
+        """Send what was just printed."""
+        self.at[output.channel] += len(data)
+        self.send(output.channel, data)
+
+    def catch_up(self, output: Printed) -> None:
+        """Send what is kept, as far as the host takes it, and the end after it."""
+        channel = output.channel
+        if channel not in self.at:
+            return
+        while self.at[channel] < output.total:
+            room = min(PIECE, self.window(channel))
+            if room <= 0 or self.peer.wire.full:
+                break
+            assert output.ring is not None
+            self.show(output, output.ring.read(self.at[channel], room))
+        if self.at[channel] < output.total:
+            if self.peer.wire.full:
+                self.peer.wire.on_relief.append(lambda: self._go_on(output))
+        elif not output.open:
+            self._end_once(channel)
+
+    def _go_on(self, output: Printed) -> None:
+        if self.peer.streams.get(self.stream) is self:
+            self.catch_up(output)
+            output.resume()
+            self.command.conclude()
+            self.conclude()
+
+    def _end_once(self, channel: int) -> None:
+        if channel not in self._ended:
+            self._ended.add(channel)
+            self.end(channel)
+
+    def conclude(self) -> None:
+        """Answer, once the command has ended and all of it has been sent."""
+        result = self.command.result
+        if result is None:
+            return
+        outputs = self.command.outputs
+        if any(self.at.get(each.channel, each.total) < each.total for each in outputs):
+            return
+        for channel in self.at:
+            self._end_once(channel)
+        self.finish(result if self.at else {**result, **self._captured()})
+
+    def _captured(self) -> Dict[str, Any]:
+        fields: Dict[str, Any] = {}
+        for name, output in zip(("stdout", "stderr"), self.command.outputs):
+            assert output.capture is not None
+            head, tail = output.capture.result()
+            fields[name + "_total"] = output.capture.total
+            if len(head) + len(tail) <= _INLINE:
+                fields[name] = [head, tail]
+            else:
+                fields[name] = [len(head), len(tail)]
+                self._send_captured(output.channel, head, tail)
+        return fields
+
+    def _send_captured(self, channel: int, head: bytes, tail: bytes) -> None:
+        # The host asked for this much, and has set aside room for it.
+        for part in (head, tail):
+            view = memoryview(part)
+            for at in range(0, len(part), PIECE):
+                piece = bytes(view[at : at + PIECE])
+                self.peer.wire.send(DATA, self.stream, bytes((channel,)), piece)
+
+    # What the host says.
+
+    def on_data(self, channel: int, data: memoryview) -> None:
+        if self.command.stdin is None:
+            raise Refused("invalid", "standard input is not open")
+        self.command.stdin.put(data, self)
+
+    def on_end(self, channel: int) -> None:
+        if self.command.stdin is not None:
+            self.command.stdin.end()
+
+    def on_credit(self, channel: int, amount: int) -> None:
+        Job.on_credit(self, channel, amount)
+        for output in self.command.outputs:
+            if output.channel == channel:
+                self._go_on(output)
+
+    def on_control(self, fields: Dict[str, Any]) -> None:
+        what = fields.get("do")
+        if what == "signal":
+            self.command.signal(fields["signal"])
+        elif what == "resize":
+            self.command.resize(fields["columns"], fields["rows"])
+        elif what == "cancel":
+            self.cancel()
+
+    def cancel(self) -> None:
+        self.command.kill(lambda: self.fail(Refused("cancelled")))
+
+    def released(self) -> None:
+        self.command.views.remove(self)
+        self.command.left_by()
+
+
+class Command:
+    """One command, from its start to its end; hosts look on through views.
+
+    Attributes:
+        id: Names it among all commands of all hosts.
+        owner: The host that started it, while it is there.
+        views: Those who look on.
+        channels: Its outputs' numbers.
+        outputs: Its outputs.
+        stdin: Its standard input, where that is open.
+        result: How it ended, once that is settled.
+    """
+
+    def __init__(self, peer: Peer, fields: Dict[str, Any]) -> None:
+        guest = peer.guest
+        self.guest = guest
+        self.owner: Optional[Peer] = peer
+        self.id: str = fields.get("id") or os.urandom(8).hex()
+        if self.id in guest.commands:
+            raise Refused("exists")
+        self.views: List[View] = []
+        self.outputs: List[Printed] = []
+        self.stdin: Optional[Sink] = None
+        self.result: Optional[Dict[str, Any]] = None
         self._fields = fields
+        self._since = time.time()
         self._began = time.monotonic()
         self._heard = self._began
-        self._untold = 0
         self._status: Optional[int] = None
         self._failure: Optional[Dict[str, Any]] = None
         self._timed_out = ""
-        self._closed = False
+        self._untold = 0
         self._gone = False
         self._patient = True
         self._busy = False
@@ -1720,23 +2018,21 @@ class Command(Job):
         self._rounds = 0
         self._killing = False
         self._waiters: List[Callable[[], None]] = []
-        self._outputs: List[Any] = []
-        self._sources: List[Any] = []
-        self._stdin: Optional[Sink] = None
         self._terminal: Optional[int] = None
         self._spool = self._open_spool(fields.get("spool"))
         self._ended = self._began
-        self._post = peer.guest.warden()
+        self._post = guest.warden()
         self._post.command = self
-        peer.guest.commands[stream] = self
-        peer.guest.command_starts()
+        guest.commands[self.id] = self
+        guest.command_starts()
         try:
-            self._launch()
+            self._launch(peer.environment(fields.get("env") or {}))
         except OSError:
             self._post.command = None
-            peer.guest.retire(self._post)
-            del peer.guest.commands[stream]
-            self.released()
+            guest.retire(self._post)
+            self._gone = True
+            self._release()
+            guest.forget(self)
             raise
         self._set_timers()
 
@@ -1755,7 +2051,7 @@ class Command(Job):
             raise Refused("not_regular")
         return spool
 
-    def _launch(self) -> None:
+    def _launch(self, env: Dict[str, bytes]) -> None:
         fields = self._fields
         theirs: List[int] = []
         script = None
@@ -1770,20 +2066,24 @@ class Command(Job):
             self._post.ask(
                 {
                     "argv": argv,
-                    "env": self.peer.environment(fields.get("env") or {}),
+                    "env": env,
                     "cwd": fields["cwd"],
                     "tty": self._terminal is not None,
                     "limits": fields.get("limits") or {},
                     "targets": targets,
-                    # What runs on while its output goes to a file may be signalled.
-                    "announce": fields.get("capture") is None
-                    or fields.get("spool") is not None,
+                    "announce": self._may_be_signalled(),
                 },
                 theirs,
             )
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
+
+    def _may_be_signalled(self) -> bool:
+        fields = self._fields
+        # What runs on while its output goes to a file may be, too.
+        streamed = fields.get("capture") is None or fields.get("spool") is not None
+        return streamed or self.guest.keeps
 
     def _shell(self, script: bytes) -> Tuple[List[bytes], Optional[int]]:
         shell = self.guest.shell.encode()
@@ -1800,7 +2100,7 @@ class Command(Job):
         if self._fields.get("stdin"):
             reader, writer = os.pipe()
             theirs.append(reader)
-            self._stdin = Sink(self, writer, STDIN)
+            self.stdin = Sink(self.guest, writer, STDIN)
         else:
             theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
         targets = [0, 1, 2]
@@ -1814,13 +2114,8 @@ class Command(Job):
     def _pipe(self, theirs: List[int], channel: int) -> None:
         reader, writer = os.pipe()
         theirs.append(writer)
-        keep = self._fields.get("capture")
-        if keep is not None:
-            self._outputs.append(Output(self, reader, keep))
-        elif channel == REPORT:
-            self._sources.append(Report(self, reader, channel))
-        else:
-            self._sources.append(Listened(self, reader, channel))
+        kind = Report if channel == REPORT else Printed
+        self.outputs.append(kind(self, reader, channel, self._fields.get("capture")))
 
     def _wire_terminal(self, theirs: List[int]) -> List[int]:
         master, slave = os.openpty()
@@ -1828,9 +2123,9 @@ class Command(Job):
         self._terminal = master
         columns, rows = self._fields["tty"]
         _resize(master, columns, rows)
-        self._sources.append(Listened(self, os.dup(master), STDOUT))
-        self._stdin = Terminal(self, master, STDIN)
-        self.end(STDERR)
+        keep = self._fields.get("capture")
+        self.outputs.append(Printed(self, os.dup(master), STDOUT, keep))
+        self.stdin = Terminal(self.guest, master, STDIN)
         theirs.extend((os.dup(slave), os.dup(slave)))
         return [0, 1, 2]
 
@@ -1847,15 +2142,90 @@ class Command(Job):
         quiet = time.monotonic() - self._heard
         if quiet >= idle:
             self._time_out("idle_timeout")
-        elif not self._closed:
+        elif self.result is None:
             self.guest.loop.later(idle - quiet, lambda: self._watch_idle(idle))
 
     def _time_out(self, which: str) -> None:
-        if not self._closed and self._status is None:
+        if self.result is None and self._status is None:
             self._timed_out = which
             self.kill(lambda: None)
 
+    # Who looks on.
+
+    @property
+    def channels(self) -> List[int]:
+        return [output.channel for output in self.outputs]
+
+    def beginning(self) -> Dict[int, int]:
+        """Return where a host that sees all of it begins."""
+        return dict.fromkeys([STDOUT, STDERR, *self.channels], 0)
+
+    def shown(self, peer: Peer, stream: int, stdout: int, stderr: int) -> View:
+        """Show it to a host, from these offsets of its outputs."""
+        at = {STDOUT: stdout, STDERR: stderr}
+        lost = [0, 0]
+        for output in self.outputs:
+            if output.ring is None:
+                continue
+            if not 0 <= at[output.channel] <= output.total:
+                raise Refused("invalid", "it has printed %d bytes" % output.total)
+            first = max(at[output.channel], output.ring.start)
+            lost[output.channel - STDOUT] = first - at[output.channel]
+            at[output.channel] = first
+        view = View(peer, stream, self, at, lost)
+        self._inform(view)
+        return view
+
+    def _inform(self, view: View) -> None:
+        if self._pid:
+            view.begin(self._pid)
+        if self._status is not None:
+            view.announce({"event": "exit", **self._ending()})
+        for output in self.outputs:
+            view.catch_up(output)
+            output.resume()
+        view.conclude()
+
+    def left_by(self) -> None:
+        """Somebody looks on no more."""
+        if self.result is None:
+            for output in self.outputs:
+                output.resume()
+            if not self.views and self._fields.get("report") and self.stdin is not None:
+                # A shell is of no use to others; it ends after its script.
+                self.stdin.end()
+
+    def kind(self) -> Dict[str, Any]:
+        """Return what may be done with it."""
+        return {
+            "stdin": self.stdin is not None,
+            "tty": self._terminal is not None,
+        }
+
+    def described(self) -> Dict[str, Any]:
+        """Return what a list says of it."""
+        end = None if self._status is None else self._ending()
+        return {"id": self.id, "since": self._since, "end": end, **self._brief()}
+
+    def _brief(self) -> Dict[str, Any]:
+        script = self._fields.get("script")
+        return {
+            "argv": [part[:256] for part in self._fields["argv"][:16]],
+            "script": None if script is None else script[:256],
+            "cwd": self._fields["cwd"],
+        }
+
     # While it runs.
+
+    @property
+    def began(self) -> bool:
+        """Whether its program runs, or ran."""
+        return self._failure is None and bool(self._pid)
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process of it is left."""
+        return not self._gone
 
     def printed(self, data: bytes) -> None:
         """Note that it wrote something."""
@@ -1873,56 +2243,38 @@ class Command(Job):
                     return
 
     def _meter(self, size: int) -> None:
-        """Tell the host how much was captured, in steps of its choice."""
+        """Tell its hosts how much was captured, in steps of their choice."""
         step = self._fields.get("meter")
         if step is None:
             return
         self._untold += size
         if self._untold >= step:
             told = encode({"event": "printed", "bytes": self._untold})
-            self.answer(EVENT, told)
+            for view in self.views:
+                if not view.at:
+                    view.answer(EVENT, told)
             self._untold = 0
 
-    def on_data(self, channel: int, data: memoryview) -> None:
-        if self._stdin is None:
-            raise Refused("invalid", "standard input is not open")
-        self._stdin.put(data)
-
-    def on_end(self, channel: int) -> None:
-        if self._stdin is not None:
-            self._stdin.end()
-
-    def on_credit(self, channel: int, amount: int) -> None:
-        Job.on_credit(self, channel, amount)
-        for source in self._sources:
-            if source.channel == channel:
-                source.resume()
-        self._conclude()
-
-    def drained(self) -> None:
-        self._conclude()
-
-    def on_control(self, fields: Dict[str, Any]) -> None:
-        what = fields.get("do")
-        if what == "signal" and self._pid and self._status is None:
+    def signal(self, number: int) -> None:
+        """Send a signal to its process group."""
+        if self._pid and self._status is None:
             try:
-                os.killpg(self._pid, fields["signal"])
+                os.killpg(self._pid, number)
             except OSError:
                 pass
-        elif what == "resize" and self._terminal is not None and not self._closed:
-            _resize(self._terminal, fields["columns"], fields["rows"])
-        elif what == "cancel":
-            self.cancel()
 
-    def cancel(self) -> None:
-        self.kill(lambda: self.fail(Refused("cancelled")))
+    def resize(self, columns: int, rows: int) -> None:
+        """Give its terminal another size."""
+        if self._terminal is not None and self.stdin is not None and self.stdin.open:
+            _resize(self._terminal, columns, rows)
 
     def reported(self, message: Dict[str, Any]) -> None:
         """The warden said something."""
         event = message["event"]
         if event == "started":
             self._pid = message["pid"]
-            self._announce({"event": "started", "pid": self._pid})
+            for view in self.views:
+                view.begin(self._pid)
         elif event == "failed":
             self._failure = message
         elif event == "exit":
@@ -1930,82 +2282,69 @@ class Command(Job):
         elif event == "idle":
             self._left()
 
-    def _announce(self, fields: Dict[str, Any]) -> None:
-        if self._fields.get("capture") is None:
-            self.answer(EVENT, encode(fields))
-
     def _exited(self, status: int) -> None:
         self._status = status
         self._ended = time.monotonic()
-        self._announce({"event": "exit", **self._ending()})
+        for view in self.views:
+            view.announce({"event": "exit", **self._ending()})
         # When "idle" follows, nobody is left to print; it usually does at once.
         self.guest.loop.later(_DRAIN, self._drain_ended)
 
     def _left(self) -> None:
         """No process of the command is left."""
         self._gone = True
-        self.guest.commands.pop(self.stream, None)
         if self._status is None and self._failure is None:
             self._exited(int(_signal.SIGKILL))
         waiters, self._waiters = self._waiters, []
         for action in waiters:
             action()
-        self._conclude()
+        self.conclude()
+        self.guest.ended(self)
 
     def _drain_ended(self) -> None:
         self._patient = False
-        self._conclude()
+        self.conclude()
 
-    def _conclude(self) -> None:
-        """Answer, once it has ended and what it printed has been read."""
-        if self._closed or self._busy or not (self._gone or self._overstayed()):
+    def conclude(self) -> None:
+        """Settle how it ended, once it has and what it printed has been read."""
+        if self.result is not None or self._busy:
+            return
+        if not (self._gone or self._overstayed()):
             return
         self._busy = True
-        quiet = [each.pump(64) for each in self._outputs + self._sources]
+        quiet = all([each.pump(64) for each in self.outputs])
         self._busy = False
-        if not all(quiet):
-            if self._outputs:
-                self.guest.loop.later(0, self._conclude)
-            return  # a source goes on when the host grants more
-        if self._patient and any(each.open for each in self._outputs + self._sources):
+        if not quiet:
+            if any(each.open and each.room() > 0 for each in self.outputs):
+                self.guest.loop.later(0, self.conclude)
+            return  # else it goes on when the slowest host grants more
+        if self._patient and any(each.open for each in self.outputs):
             return  # until the drain ends
-        if self._failure is not None and self._failure["what"] == "cwd":
-            number = self._failure["errno"]
-            self.fail(OSError(number, os.strerror(number)))
-            return
-        for source in self._sources:
-            if source.open:
-                self.end(source.channel)
-        self.finish(self._result())
+        self._settle()
 
     def _overstayed(self) -> bool:
         """Whether it has ended, and others hold its outputs for too long."""
         return self._status is not None and not self._patient and not self._killing
 
-    # The end.
-
-    def _result(self) -> Dict[str, Any]:
-        fields = self._ending()
-        fields["background"] = not self._gone and self._failure is None
+    def _settle(self) -> None:
+        self.result = self._ending()
+        self.result["background"] = not self._gone and self._failure is None
         if self._spool is not None:
-            fields["spooled"] = True
-        for name, output in zip(("stdout", "stderr"), self._outputs):
-            head, tail = output.capture.result()
-            fields[name + "_total"] = output.capture.total
-            if len(head) + len(tail) <= _INLINE:
-                fields[name] = [head, tail]
+            self.result["spooled"] = True
+        self._release()
+        for view in list(self.views):
+            if self._failure is not None and self._failure["what"] == "cwd":
+                number = self._failure["errno"]
+                view.fail(OSError(number, os.strerror(number)))
             else:
-                fields[name] = [len(head), len(tail)]
-                self._send_captured(STDOUT if name == "stdout" else STDERR, head, tail)
-        return fields
+                view.conclude()
+        for output in self.outputs:
+            # It may be kept, or its timers keep it; what it was given need not stay.
+            output.capture = None
+        self._fields = self._brief()
+        self.guest.ended(self)
 
-    def _send_captured(self, channel: int, head: bytes, tail: bytes) -> None:
-        # The host asked for this much, and has set aside room for it.
-        for part in (head, tail):
-            view = memoryview(part)
-            for at in range(0, len(part), PIECE):
-                piece = bytes(view[at : at + PIECE])
-                self.peer.wire.send(DATA, self.stream, bytes((channel,)), piece)
+    # The end.
 
     def _ending(self) -> Dict[str, Any]:
         fields: Dict[str, Any] = {"duration": self._ended - self._began}
@@ -2021,23 +2360,16 @@ class Command(Job):
             fields["timed_out"] = self._timed_out
         return fields
 
-    def released(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        if self._stdin is not None:
-            self._stdin.close()
-        for output in self._outputs:
+    def _release(self) -> None:
+        if self.stdin is not None:
+            self.stdin.close()
+        for output in self.outputs:
             self._let_go(output)
-        for source in self._sources:
-            self._let_go(source)
-        # Its timers keep it until they are due; what it printed need not stay.
-        self._outputs = self._sources = []
         if self._spool is not None:
             os.close(self._spool)
             self._spool = None
 
-    def _let_go(self, output: Any) -> None:
+    def _let_go(self, output: Printed) -> None:
         """Close an output; read on for processes that are still there."""
         if not output.open:
             return
@@ -2083,35 +2415,11 @@ class Command(Job):
         self.guest.loop.later(0.001 if self._rounds < 50 else 0.005, self._kill_round)
 
 
-class Listened(Source):
-    """An output of a command that is streamed to the host."""
-
-    def pump(self, rounds: int = 1) -> bool:
-        before = self.job.window(self.channel)
-        quiet = Source.pump(self, rounds)
-        if self.job.window(self.channel) != before:
-            job = self.job
-            assert isinstance(job, Command)
-            job.printed(b"")
-        return quiet
-
-
-class Report(Listened):
-    """Descriptor 3 of a command: what stands there came after what was printed."""
-
-    def _events(self, _events: int) -> None:
-        job = self.job
-        assert isinstance(job, Command)
-        others = [source for source in job._sources if source is not self]
-        if all([source.pump(64) for source in others]):
-            self.pump()
-
-
 class Terminal(Sink):
     """The input side of a terminal; its end is a character, not a hang-up."""
 
     def end(self) -> None:
-        self._add(b"\x04")
+        self._add(b"\x04", None)
 
 
 def _resize(terminal: int, columns: int, rows: int) -> None:
@@ -2824,7 +3132,7 @@ class Appending(Job):
 #: The most that is appended at once, and how far back a line may begin.
 LARGEST_APPEND = 16 << 20
 #: Seconds to wait for others that append to the same file.
-_PATIENCE_FOR_LOCK = 10.0
+_PATIENCE_FOR_LOCK = 5.0
 
 
 def _open_locked(path: bytes, parents: bool, mode: Optional[int]) -> int:
@@ -4146,7 +4454,7 @@ class Worker(Job):
         for fd in (input_reader, output_writer, answer_writer):
             os.close(fd)
         if takes:
-            self._sink = Sink(self, input_writer, BODY)
+            self._sink = Sink(self.guest, input_writer, BODY)
         else:
             os.close(input_writer)
         self._source = Source(self, output_reader, BODY)
@@ -4159,7 +4467,7 @@ class Worker(Job):
     def on_data(self, channel: int, data: memoryview) -> None:
         if self._sink is None:
             raise Refused("invalid", "this operation takes no data")
-        self._sink.put(data)
+        self._sink.put(data, self)
 
     def on_end(self, channel: int) -> None:
         if self._sink is not None:
@@ -4178,6 +4486,10 @@ class Worker(Job):
     def cancel(self) -> None:
         self._kill()
         self.fail(Refused("cancelled"))
+
+    def abandon(self) -> None:
+        self._kill()
+        Job.abandon(self)
 
     def _kill(self) -> None:
         # Once it has answered it may be gone, and its number another's.
@@ -5357,7 +5669,7 @@ class Dialled(Job):
 
     def on_data(self, channel: int, data: memoryview) -> None:
         if self._sink is not None:
-            self._sink.put(data)
+            self._sink.put(data, self)
         self.drained()
 
     def on_end(self, channel: int) -> None:
@@ -5395,9 +5707,12 @@ class Dialled(Job):
 class Outward(Sink):
     """The sending side of a connection: its end is a half-close."""
 
+    def __init__(self, job: Dialled, fd: int, channel: int) -> None:
+        Sink.__init__(self, job.guest, fd, channel)
+        self._job = job
+
     def close(self) -> None:
-        job = self.job
-        assert isinstance(job, Dialled)
+        job = self._job
         if self.open and not job._aborted:
             try:
                 job._sock.shutdown(_socket.SHUT_WR)
@@ -5557,7 +5872,13 @@ class Guest:
         self.loop = Loop()
         self.peers: List[Peer] = []
         self.over = False
-        self.commands: Dict[int, Command] = {}
+        #: Whether commands outlive their hosts, so that what they print is kept.
+        self.keeps = False
+        self.commands: Dict[str, Command] = {}
+        #: Which life of the daemon this is.
+        self.life = os.urandom(8).hex()
+        self._ended: Dict[Command, float] = {}
+        self._held = 0
         self.shell = _find_shell()
         self.blind = _blind()
         self._posts: List[Post] = []
@@ -5587,7 +5908,7 @@ class Guest:
 
     def _end(self) -> None:
         for peer in list(self.peers):
-            peer.release()
+            peer.hang_up()
         for post in self._posts:
             post.close()
         if self.blind and os.getpid() == 1:
@@ -5729,6 +6050,49 @@ class Guest:
         jobs = [job for peer in self.peers for job in peer.streams.values()]
         return [job for job in jobs if isinstance(job, Worker)]
 
+    # What is kept of commands.
+
+    def hold(self, amount: int) -> None:
+        """Note so many bytes more that outputs keep; together they are bounded."""
+        self._held += amount
+        if self._held > _KEPT_IN_ALL:
+            outputs = [each for one in self.commands.values() for each in one.outputs]
+            # Much at once, or every byte that comes would look at all of them.
+            share = _KEPT_IN_ALL * 3 // 4 // len(outputs)
+            self._held -= sum(output.trim(share) for output in outputs)
+
+    def ended(self, command: Command) -> None:
+        """A command was concluded, or its last process has gone."""
+        if command.runs or command.result is None:
+            return
+        if not self.keeps:
+            self.forget(command)
+            return
+        self._ended.setdefault(command, time.monotonic())
+        if len(self._ended) == 1:
+            self.loop.later(_ENDED_FOR, self._forget_old)
+        for old in list(self._ended)[:-_ENDED]:
+            self._forget_ended(old)
+
+    def _forget_old(self) -> None:
+        before = time.monotonic() - _ENDED_FOR
+        for command, since in list(self._ended.items()):
+            if since <= before:
+                self._forget_ended(command)
+        if self._ended:
+            self.loop.later(_ENDED_FOR / 8, self._forget_old)
+
+    def _forget_ended(self, command: Command) -> None:
+        # Who still reads what it printed keeps it.
+        if not command.views:
+            del self._ended[command]
+            self.forget(command)
+
+    def forget(self, command: Command) -> None:
+        """Know a command no more, nor what it printed."""
+        self.commands.pop(command.id, None)
+        self._held -= sum(output.trim(0) for output in command.outputs)
+
     def retire(self, post: Post) -> None:
         """End a warden that does not answer; its processes become strays."""
         post.retired = True
@@ -5743,6 +6107,11 @@ class Guest:
         # The first command should not wait for its warden.
         self.loop.later(0, self._new_warden)
 
+    @property
+    def env(self) -> Dict[str, bytes]:
+        """The variables of every command, where its host has no others."""
+        return self._config["env"]  # type: ignore[no-any-return]
+
     def hello(self) -> Dict[str, Any]:
         """Return what a host is told of the guest."""
         return {
@@ -5753,6 +6122,7 @@ class Guest:
             "gid": os.getgid(),
             "shell": self.shell,
             "unsealed": _unsealed(self._config["sealed"]),
+            "daemon": self.life if self.keeps else None,
         }
 
     def _watch_mounts(self) -> None:
@@ -5783,7 +6153,7 @@ class Guest:
 
     def _look(self) -> None:
         self._check_sealed()
-        self._looking = bool(self.commands)
+        self._looking = any(each.runs for each in self.commands.values())
         if self._looking:
             self.loop.later(_LOOK, self._look)
 
@@ -5795,17 +6165,25 @@ class Peer:
         self, guest: Guest, ends: Tuple[int, int], lost: Callable[[], None]
     ) -> None:
         self.guest = guest
+        self.lost = lost
         self.wire = Wire(ends, guest.loop, self._frame, lost)
         self.streams: Dict[int, Job] = {}
+        self._leaving = False
         self._accepted = 0
         self._environment: Dict[str, bytes] = {}
         guest.peers.append(self)
 
-    def release(self) -> None:
-        """Release what its operations hold."""
-        for job in list(self.streams.values()):
+    def hang_up(self) -> None:
+        """Release what its operations hold; commands run on."""
+        self.guest.peers.remove(self)
+        jobs, self.streams = list(self.streams.values()), {}
+        self.wire.close()
+        for command in self.guest.commands.values():
+            if command.owner is self:
+                command.owner = None
+        for job in jobs:
             try:
-                job.released()
+                job.abandon()
             except Exception:  # noqa: BLE001 - the rest must be released too
                 pass
 
@@ -5827,18 +6205,20 @@ class Peer:
     # Frames.
 
     def _frame(self, kind: int, stream: int, payload: bytes) -> None:
+        if self._leaving:
+            return
         if kind == OPEN:
             self._open(stream, decode(payload))
-            return
-        if kind == CONFIG:
+        elif kind == CONFIG:
             self._greet(decode(payload))
-            return
-        if kind == PING:
+        elif kind == PING:
             self.wire.send(PONG, 0, payload)
-            return
-        job = self.streams.get(stream)
-        if job is None:
-            return  # it has just answered
+        elif kind == BYE:
+            self._leave(decode(payload)["detach"])
+        elif stream in self.streams:  # else it has just answered
+            self._pass_on(self.streams[stream], kind, payload)
+
+    def _pass_on(self, job: Job, kind: int, payload: bytes) -> None:
         try:
             if kind == DATA:
                 with memoryview(payload)[1:] as data:
@@ -5855,9 +6235,32 @@ class Peer:
             job.fail(error)
 
     def _greet(self, fields: Dict[str, Any]) -> None:
-        self.guest.configure(fields)
-        self._environment = fields["env"]
+        if not self.guest.keeps:
+            self.guest.configure(fields)
+        self._environment = fields.get("env") or self.guest.env
         self.wire.send(HELLO, 0, encode(self.guest.hello()))
+
+    def _leave(self, detach: bool) -> None:
+        """The host goes: what only it holds is killed, unless it detaches."""
+        self._leaving = True
+        commands = {} if detach else dict.fromkeys(self._held())
+        left = list(commands)
+
+        def killed(command: Command) -> None:
+            left.remove(command)
+            if not left:
+                self.lost()
+
+        for command in commands:
+            command.kill(lambda each=command: killed(each))  # type: ignore[misc]
+        if not commands:
+            self.lost()
+
+    def _held(self) -> List[Command]:
+        views = [each for each in self.streams.values() if isinstance(each, View)]
+        started = [each for each in self.guest.commands.values() if each.owner is self]
+        held = [each.command for each in views] + started
+        return [each for each in held if all(v.peer is self for v in each.views)]
 
     def _open(self, stream: int, fields: Dict[str, Any]) -> None:
         if stream in self.streams:
@@ -5925,7 +6328,7 @@ def _check_places(places: Any) -> None:
 
 def _kill(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
     job = Job(peer, stream)
-    command = peer.guest.commands.get(fields["target"])
+    command = peer.guest.commands.get(fields["id"])
     if command is None:
         job.finish()
     else:
@@ -5937,7 +6340,23 @@ def _command(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
     for argument in fields["argv"]:
         if len(argument) > _LONGEST_ARGUMENT:
             raise Refused("too_long", str(len(argument)))
-    return Command(peer, stream, fields)
+    command = Command(peer, fields)
+    streamed = fields.get("capture") is None
+    return View(peer, stream, command, command.beginning() if streamed else {})
+
+
+def _attach(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
+    command = peer.guest.commands.get(fields["id"])
+    if command is None or not peer.guest.keeps:
+        raise Refused("missing")
+    return command.shown(peer, stream, fields["stdout"], fields["stderr"])
+
+
+def _running(guest: Guest) -> Iterator[bytes]:
+    for command in list(guest.commands.values()):
+        if command.began:
+            raw = encode(command.described())
+            yield len(raw).to_bytes(4, "big") + raw
 
 
 def _remove(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
@@ -6021,6 +6440,8 @@ _ON_PATHS = (
 
 _OPERATIONS: Dict[str, Any] = {
     "spawn": _command,
+    "attach": _attach,
+    "running": lambda p, s, _: Stepped(p, s, _running(p.guest)),
     "kill": _kill,
     "places": _places,
     "read": lambda g, s, f: Stepped(
@@ -6041,6 +6462,139 @@ _OPERATIONS: Dict[str, Any] = {
     "listen": Listening,
     "datagrams": Datagrams,
 }
+
+
+# -- relays --------------------------------------------------------------------------
+
+
+class Door:
+    """The daemon's socket: relays bring channels, all others are turned away.
+
+    A relay is not the workload's user, and shows the key with its standard input
+    and output. The workload can knock as often as it likes: it is told apart by
+    the kernel's word, before anything is read, and only so many are looked at.
+    """
+
+    def __init__(self, guest: Guest, config: Dict[str, Any]) -> None:
+        self._guest = guest
+        self._key: bytes = config["key"].encode()
+        self._workload: int = config["workload"]
+        self._linger: float = config["linger"]
+        self._alone = 0
+        self._unproven: Dict[Any, float] = {}
+        self._sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self._sock.bind(b"\0" + config["name"].encode())
+        self._sock.listen(128)
+        self._sock.setblocking(False)
+        self._open()
+        self._lonely()
+
+    def _open(self) -> None:
+        self._guest.loop.watch(self._sock.fileno(), _IN, self._knocked)
+
+    def _knocked(self, _events: int) -> None:
+        for _ in range(_KNOCKS):
+            try:
+                fd, _address = self._sock._accept()  # type: ignore[attr-defined]
+            except BlockingIOError:
+                return
+            except OSError:
+                break  # no descriptor is left
+            self._look_at(_socket.socket(fileno=fd))
+        # SAFETY: who floods the socket must not keep the loop from its work.
+        self._guest.loop.watch(self._sock.fileno(), 0, self._knocked)
+        self._guest.loop.later(_KNOCKING, self._open)
+
+    def _look_at(self, sock: Any) -> None:
+        raw = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        pid, uid, _gid = struct.unpack("iII", raw)
+        # SAFETY: nothing is read of what the workload may have sent. gVisor says
+        # of every peer that it is us; there the message alone tells who sends.
+        if pid != os.getpid() and uid == self._workload:
+            sock.close()
+            return
+        sock.setblocking(False)
+        try:
+            sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+            sock.send(b"\0")
+        except OSError:
+            sock.close()
+            return
+        if not self._unproven:
+            self._guest.loop.later(_PROOF, self._lose_patience)
+        self._unproven[sock] = time.monotonic()
+        self._guest.loop.watch(sock.fileno(), _IN, lambda _: self._proves(sock))
+        if len(self._unproven) > _UNPROVEN:
+            self._turn_away(next(iter(self._unproven)))
+
+    def _lose_patience(self) -> None:
+        before = time.monotonic() - _PROOF
+        for sock, since in list(self._unproven.items()):
+            if since <= before:
+                self._turn_away(sock)
+        if self._unproven:
+            self._guest.loop.later(_PROOF / 4, self._lose_patience)
+
+    def _turn_away(self, sock: Any) -> None:
+        self._unproven.pop(sock, None)
+        self._guest.loop.forget(sock.fileno())
+        sock.close()
+
+    def _proves(self, sock: Any) -> None:
+        from _operator import _compare_digest
+
+        space = _socket.CMSG_SPACE(8) + _socket.CMSG_SPACE(12)
+        try:
+            said, ancillary, flags, _ = sock.recvmsg(256, space, _CLOEXEC)
+        except OSError:
+            said, ancillary, flags = b"", [], 0
+        uid, ends = self._workload, []
+        for _level, kind, raw in ancillary:
+            if kind == _socket.SCM_RIGHTS:
+                ends += struct.unpack("%di" % (len(raw) // 4), raw)
+            elif kind == _socket.SCM_CREDENTIALS and len(raw) == 12:
+                uid = struct.unpack("iII", raw)[1]
+        more = flags & (_socket.MSG_TRUNC | _socket.MSG_CTRUNC)
+        proven = _compare_digest(said, self._key) and uid != self._workload
+        if proven and len(ends) == 2 and not more:
+            self._let_in(sock, (ends[0], ends[1]))
+            return
+        for end in ends:
+            os.close(end)
+        self._turn_away(sock)
+
+    def _let_in(self, sock: Any, ends: Tuple[int, int]) -> None:
+        del self._unproven[sock]
+        peer: Optional[Peer] = None
+
+        def lost() -> None:
+            if peer in self._guest.peers:
+                assert peer is not None
+                peer.hang_up()
+                # The relay ends by it.
+                self._guest.loop.forget(sock.fileno())
+                sock.close()
+                self._lonely()
+
+        peer = Peer(self._guest, ends, lost)
+        self._guest.loop.watch(sock.fileno(), _IN, lambda _: lost())
+        try:
+            sock.send(b"\1")
+        except OSError:
+            lost()
+
+    def _lonely(self) -> None:
+        """End, with all that runs, unless a relay comes in time."""
+        if self._guest.peers:
+            return
+        self._alone += 1
+        alone = self._alone
+
+        def give_up() -> None:
+            if self._alone == alone and not self._guest.peers:
+                self._guest.stop()
+
+        self._guest.loop.later(self._linger, give_up)
 
 
 # -- start ---------------------------------------------------------------------------
@@ -6126,18 +6680,41 @@ def main() -> None:
     # Whoever started this may have left descriptors of the host open.
     os.closerange(3, channel)
     os.closerange(channel + 1, _highest())
+    guest = Guest()
+    _protect()
+    _use_no_input()
+    Peer(guest, (channel, channel), guest.stop)
+    guest.serve()
+
+
+def daemon() -> None:
+    """Take the configuration from standard input, then serve who relays bring."""
+    os.closerange(3, _highest())
+    guest = Guest()
+    guest.keeps = True
+    # SAFETY: before there is a key here that others could read.
+    _protect()
+    config = decode(_exactly(0, int.from_bytes(_exactly(0, 4), "big")))
+    _use_no_input()
+    guest.configure(config)
+    guest.expect_connections()
+    Door(guest, config)
+    guest.serve()
+
+
+def _protect() -> None:
+    # Python would end by it, also as pid 1, which else takes no signal from inside.
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    if _prctl_supported():
+        _prctl(_PR_SET_DUMPABLE, 0)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _use_no_input() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
-    # Python would end by it, also as pid 1, which else takes no signal from inside.
-    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
-    guest = Guest()
-    Peer(guest, (channel, channel), guest.stop)
-    if _prctl_supported():
-        _prctl(_PR_SET_DUMPABLE, 0)
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    guest.serve()
 
 
 if __name__ == "__main__":

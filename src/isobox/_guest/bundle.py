@@ -17,11 +17,11 @@ from isobox.errors import BackendUnavailableError
 if TYPE_CHECKING:
     from types import CodeType
 
-_MODULE = "isobox._guest.agent"
+_PACKAGE = "isobox._guest"
 _VERSIONED = re.compile(r"python(3\.\d+)")
 
 #: Flags, time and size of a .pyc's header; nobody checks them for a program.
-_STAMP = bytes(12)
+STAMP = bytes(12)
 
 #: Run by another interpreter: compile standard input, write a .pyc.
 _COMPILER = (
@@ -29,6 +29,12 @@ _COMPILER = (
     "c = compile(sys.stdin.buffer.read(), 'guest', 'exec', dont_inherit=True);"
     "sys.stdout.buffer.write(b.MAGIC_NUMBER + bytes(12) + marshal.dumps(c))"
 )
+
+
+def source(name: str) -> bytes:
+    """Return the text of one of this package's programs."""
+    loader = _loader(name)
+    return loader.get_data(loader.path)
 
 
 def program(python: str) -> bytes:
@@ -46,7 +52,7 @@ def program(python: str) -> bytes:
 @functools.lru_cache(maxsize=8)
 def _program(python: str) -> bytes:
     if _same_version(python):
-        return importlib.util.MAGIC_NUMBER + _STAMP + marshal.dumps(_code())
+        return importlib.util.MAGIC_NUMBER + STAMP + marshal.dumps(_code())
     return _compiled_by(python)
 
 
@@ -61,27 +67,26 @@ def _same_version(python: str) -> bool:
 
 
 def _code() -> CodeType:
-    code = _loader().get_code(_MODULE)
+    code = _loader("agent").get_code(f"{_PACKAGE}.agent")
     assert code is not None  # noqa: S101 - it is part of this package
     return code
 
 
-def _loader() -> SourceFileLoader:
-    spec = importlib.util.find_spec(_MODULE)
+def _loader(name: str) -> SourceFileLoader:
+    module = f"{_PACKAGE}.{name}"
+    spec = importlib.util.find_spec(module)
     assert spec is not None  # noqa: S101 - it is part of this package
     assert spec.origin is not None  # noqa: S101 - it is a file
     # Not the spec's own loader: a test runner may have put one there that
     # changes what it loads.
-    return SourceFileLoader(_MODULE, spec.origin)
+    return SourceFileLoader(module, spec.origin)
 
 
 def _compiled_by(python: str) -> bytes:
-    loader = _loader()
-    source = loader.get_data(loader.path)
     try:
         done = subprocess.run(
             [python, "-I", "-S", "-c", _COMPILER],
-            input=source,
+            input=source("agent"),
             capture_output=True,
             timeout=30,
             check=True,

@@ -92,7 +92,7 @@ class Ledger:
         """
         if not (math.isfinite(cost) and cost >= 0):
             raise InvalidArgumentError(f"cost={cost!r} is no number from 0 on")
-        self._spent.cost += cost
+        self._account.spent.cost += cost
         self.check()
 
     def check(self) -> None:

@@ -75,17 +75,21 @@ class MeteredProcess(WrappedProcess):
             raise _again(self._over)
 
     def _printed(self, size: int) -> None:
-        self._counted += size
-        over = self._count(size)
-        if over is not None and self._over is None:
-            self._over = over
+        if self._is_over(size) and self._killing is None:
             self._killing = asyncio.ensure_future(self._stop())
+
+    def _is_over(self, size: int) -> bool:
+        self._counted += size
+        # Who prints nothing has no part in what others have printed.
+        if size > 0 and self._over is None:
+            self._over = self._count(size)
+        return self._over is not None
 
     def _settle(self, end: dict[str, object]) -> None:
         """Count what nobody was told of before the end."""
         found = (end.get(name) for name in _OUTPUTS)
         total = sum(number for number in found if isinstance(number, int))
-        self._count(max(0, total - self._counted))
+        self._is_over(total - self._counted)
 
     async def _stop(self) -> None:
         with contextlib.suppress(IsoboxError):

@@ -39,12 +39,21 @@ if TYPE_CHECKING:
 #: Names for kinds of operations, as rules write them.
 GROUPS: Final[dict[str, frozenset[str]]] = {
     "read": frozenset(
-        ("read", "read_lines", "scan", "search", "pull", "diff", "snapshot")
+        (
+            "read",
+            "read_lines",
+            "scan",
+            "search",
+            "pull",
+            "diff",
+            "snapshot",
+            "running",
+        )
     ),
     "write": frozenset(
         ("write", "edit", "patch", "remove", "push", "restore", "apply", "discard")
     ),
-    "run": frozenset(("spawn", "script")),
+    "run": frozenset(("spawn", "script", "attach")),
     "network": frozenset(("connect", "dial", "listen")),
     "tool": frozenset(("call_tool",)),
     "checkpoint": frozenset(("checkpoint",)),

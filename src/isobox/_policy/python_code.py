@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from isobox._policy.python_runs import Runs
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
@@ -26,9 +28,20 @@ _DYNAMIC: Final = frozenset(
     | {"builtins.eval", "builtins.exec", "builtins.compile", "builtins.__import__"}
     | {"runpy.run_path", "runpy.run_module", "code.interact", "marshal.loads"}
     | {"pickle.load", "pickle.loads", "types.FunctionType", "types.CodeType"}
-    | {"getattr", "globals", "locals", "vars", "breakpoint"}
+    | {"getattr", "globals", "locals", "vars", "breakpoint", "setattr", "delattr"}
+    | {"operator.attrgetter", "operator.methodcaller", "webbrowser.open"}
+    | {"timeit.timeit", "timeit.repeat", "timeit.Timer", "cProfile.run", "profile.run"}
+    | {"cProfile.runctx", "profile.runctx", "pdb.run", "pdb.runeval", "pdb.set_trace"}
+    | {"doctest.testmod", "doctest.testfile", "logging.config.dictConfig"}
+    | {"logging.config.fileConfig", "yaml.load", "yaml.unsafe_load", "dill.loads"}
+    | {"dill.load", "joblib.load", "shelve.open", "pickle.Unpickler", "pydoc.locate"}
+    | {"pkgutil.resolve_name", "imp.load_source", "site.addsitedir", "bdb.Bdb"}
+    | {"importlib.reload", "importlib.util.spec_from_file_location"}
 )
-_FOREIGN: Final = frozenset({"ctypes", "cffi", "_ctypes", "gc", "codeop", "code"})
+_FOREIGN: Final = frozenset(
+    {"ctypes", "cffi", "_ctypes", "gc", "codeop", "code", "_posixsubprocess", "sh"}
+    | {"plumbum", "pexpect", "fabric", "invoke", "ptyprocess", "_winapi", "inspect"}
+)
 _OPENS: Final = frozenset({"open", "io.open", "codecs.open", "builtins.open"})
 _WRITING: Final = frozenset("wax+")
 
@@ -42,6 +55,8 @@ class PythonFacts:
         calls: Dotted names that it calls, by the names that they are imported
             from: `import os as o; o.system()` is `os.system`.
         writes: Files that it opens to write; None where only running tells.
+        scripts: What it runs in turn, as a shell would be told; what only
+            running it tells is a variable in it.
         findings: What bandit says, as `B602 HIGH line 3: text`, in its order;
             none where it is not installed (`pip install "isobox[bandit]"`).
         doubts: Why it is not understood.
@@ -52,6 +67,7 @@ class PythonFacts:
     writes: tuple[str | None, ...] = ()
     findings: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
 
     @property
     def understood(self) -> bool:
@@ -79,8 +95,11 @@ def facts(source: str) -> PythonFacts:
         found.doubts["it is too long to be read"] = None
     for node in nodes:
         _imports(node, found)
+    runs = Runs(found.names)
     for node in nodes:
         _names(node, found)
+        runs.look(node)
+    found.doubts |= runs.doubts
     said = () if len(nodes) > NODES else _findings(source, found)
     return PythonFacts(
         imports=tuple(found.imports),
@@ -88,6 +107,7 @@ def facts(source: str) -> PythonFacts:
         writes=tuple(found.writes),
         findings=said,
         doubts=tuple(found.doubts),
+        scripts=tuple(runs.scripts),
     )
 
 
@@ -119,16 +139,21 @@ def _imports(node: ast.AST, found: _Found) -> None:
         for each in node.names:
             found.imports[each.name] = None
             top = each.name.split(".")[0]
-            found.names[each.asname or top] = each.name if each.asname else top
+            _name(each.asname or top, each.name if each.asname else top, found)
     elif isinstance(node, ast.ImportFrom):
         module = "." * node.level + (node.module or "")
         for each in node.names:
             found.imports[f"{module}.{each.name}"] = None
-            found.names[each.asname or each.name] = f"{module}.{each.name}"
+            _name(each.asname or each.name, f"{module}.{each.name}", found)
             if each.name == "*":
                 found.doubts[f"it imports every name of {module}"] = None
     for name in _FOREIGN & {each.split(".")[0] for each in found.imports}:
         found.doubts[f"it imports {name}, which reaches outside Python"] = None
+
+
+def _name(name: str, means: str, found: _Found) -> None:
+    if found.names.setdefault(name, means) != means:
+        found.doubts[f"{name} is the name of more than one thing"] = None
 
 
 def _names(node: ast.AST, found: _Found) -> None:
@@ -149,7 +174,7 @@ def _names(node: ast.AST, found: _Found) -> None:
 _HIDDEN: Final = frozenset(
     {"__bases__", "__builtins__", "__class__", "__code__", "__dict__"}
     | {"__getattribute__", "__globals__", "__import__", "__loader__", "__mro__"}
-    | {"__subclasses__"}
+    | {"__subclasses__", "__self__", "__func__", "__wrapped__", "__reduce__", "modules"}
 )
 
 

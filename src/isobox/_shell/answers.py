@@ -16,6 +16,7 @@ from isobox.errors import ProtocolError
 
 if TYPE_CHECKING:
     from isobox._core.results import Kind
+    from isobox._shell.operators import Operator
     from isobox.errors import IsoboxError
 
 #: What `stat -c` and its like say of a path, each field apart from the next by
@@ -111,8 +112,12 @@ def refusal(line: bytes) -> GuestRefusal | None:
 
 
 def _failure(text: str) -> GuestRefusal:
-    number = _ERRORS.get(text.strip().lower(), errno.EIO)
-    return GuestRefusal(agent._CODES.get(number, "storage"), text, number)
+    return failure(_ERRORS.get(text.strip().lower(), errno.EIO))
+
+
+def failure(number: int) -> GuestRefusal:
+    """Return the refusal that one of the kernel's errors is."""
+    return GuestRefusal(agent._CODES.get(number, "storage"), "", number)
 
 
 def check(answer: bytes, *, op: str, path: str) -> bytes:
@@ -123,16 +128,36 @@ def check(answer: bytes, *, op: str, path: str) -> bytes:
         ProtocolError: It is neither.
     """
     line, _, rest = answer.partition(b"\n")
-    if (refused := refusal(line)) is not None:
-        raise error_of(refused, op=op, path=path)
+    if (given := refusal(line)) is not None:
+        raise error_of(given, op=op, path=path)
     return rest
 
 
-def error_of(refused: GuestRefusal, *, op: str, path: str) -> IsoboxError:
+async def check_line(operator: Operator, *, op: str, path: str) -> bytes:
+    """Return the first line of an answer behind its `ok`; more may follow.
+
+    Raises:
+        IsoboxError: It is a refusal; the answer has been read to its end.
+        ProtocolError: It is neither.
+    """
+    line = await operator.line(most=1 << 16)
+    if line.startswith(b"ok"):
+        return line[3:]
+    rest = b"".join([piece async for piece in operator.answer()])
+    check(line or rest[:4096], op=op, path=path)
+    raise ProtocolError("the shell inside answers something else")
+
+
+def refused(code: str, path: str, message: str = "", *, op: str) -> IsoboxError:
+    """Return the error of what the host itself refuses."""
+    return error_for(GuestRefusal(code, message, 0), op=op, path=path)
+
+
+def error_of(given: GuestRefusal, *, op: str, path: str) -> IsoboxError:
     """Return the error that a refusal means."""
-    if refused.code == "conflict":
-        refused = GuestRefusal("conflict", "the content is another", 0)
-    return error_for(refused, op=op, path=path)
+    if given.code == "conflict":
+        given = GuestRefusal("conflict", "the content is another", 0)
+    return error_for(given, op=op, path=path)
 
 
 def records(data: bytes, nonce: str) -> list[list[bytes]]:

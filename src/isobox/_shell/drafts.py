@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from isobox._core.results import Entry
-    from isobox._shell.operator import Operator, Operators
+    from isobox._shell.operators import Operator, Operators
 
 #: Says the file that is written, and the topmost directory that was made.
 _BEGIN: Final = """\

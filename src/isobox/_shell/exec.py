@@ -54,9 +54,7 @@ class Running(Protocol):
 class Exec(Protocol):
     """Runs programs in one sandbox."""
 
-    async def start(
-        self, argv: Sequence[str], *, tty: WindowSize | None
-    ) -> Running:
+    async def start(self, argv: Sequence[str], *, tty: WindowSize | None) -> Running:
         """Start a program, with its standard input open.
 
         Arguments are ASCII and shorter than 1 KiB together. The program runs as

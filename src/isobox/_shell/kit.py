@@ -10,7 +10,7 @@ from isobox._shell.quote import filled
 from isobox.errors import BackendUnavailableError, ProtocolError
 
 if TYPE_CHECKING:
-    from isobox._shell.operator import Operator
+    from isobox._shell.operators import Operator
 
 #: Tells a signal from a status of over 128, which no shell can.
 Witness = Literal["awk", "time", "sh"]
@@ -44,6 +44,10 @@ class Kit:
     setsid: bool
     nc: bool
     witness: Witness
+
+
+#: What every shell has.
+LEAST: Final = Kit("sh", setsid=False, nc=False, witness="sh")
 
 
 async def found(operator: Operator, *, backend: str) -> Kit:

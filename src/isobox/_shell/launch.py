@@ -30,6 +30,7 @@ LIMITS: Final = {
     "stack": ("s", 1024),
 }
 _LOADED: Final = 'eval "$(dd bs=$1 count=1 iflag=fullblock 2>/dev/null)"'
+_SOURCED: Final = '. "$1"'
 #: Outlives the command, and says behind its last words how it ended. What
 #: belongs to the command bears the mark; this does not.
 _OUTER: Final = """\
@@ -40,7 +41,7 @@ trap : INT QUIT
 head -c 262144 /proc/[0-9]*/environ 2>/dev/null | tr '\\000' '\\n' |
   grep -q -x <mark> && b=b
 {end}"""
-_END: Final = "printf '%send %s %s;' <nonce> \"$b\" \"$r\""
+_END: Final = 'printf \'%send %s %s;\' <nonce> "$b" "$r"'
 #: The third output goes to the host among the others, so that it is known to
 #: come behind what was printed before it.
 _REPORT: Final = """\
@@ -86,12 +87,18 @@ class Launch:
     mark: str
     nonce: str
 
-    def programs(self, kit: Kit) -> tuple[bytes, bytes]:
-        """Return the code of the exec's shell, and that of the command's."""
-        inner = self._inner()
-        return self._outer(kit, len(inner)), inner
+    def programs(self, kit: Kit, folder: bytes = b"") -> tuple[bytes, bytes]:
+        """Return the code of the exec's shell, and that of the command's.
 
-    def _outer(self, kit: Kit, size: int) -> bytes:
+        Both are read from standard input, one behind the other; on a terminal,
+        that would echo them, from files of `folder`.
+        """
+        inner = self._inner()
+        if folder:
+            inner = filled("rm -rf -- <folder>\n", folder=folder) + inner
+        return self._outer(kit, len(inner), folder), inner
+
+    def _outer(self, kit: Kit, size: int, folder: bytes) -> bytes:
         tty, report = self.op.tty is not None, self.op.report
         ends = [_END] if tty else [_END, _END + " >&2"]
         code = _OUTER.format(
@@ -101,18 +108,18 @@ class Launch:
             end="\n".join(ends),
         )
         return filled(
-            code, inner=self._entry(kit, size), mark=self.mark, nonce=self.nonce
+            code, inner=self._entry(kit, size, folder), mark=self.mark, nonce=self.nonce
         )
 
-    def _entry(self, kit: Kit, size: int) -> bytes:
+    def _entry(self, kit: Kit, size: int, folder: bytes) -> bytes:
         third = "exec 3>&6 6>&-; " if self.op.report else ""
         session = "setsid " if kit.setsid and self.op.tty is None else ""
         return filled(
             f"exec >&3 2>&4 3>&- 4>&-; {third}"
-            f"exec env <mark> {session}{kit.shell} -c <loaded> sh <size>",
+            f"exec env <mark> {session}{kit.shell} -c <loaded> sh <source>",
             mark=self.mark,
-            loaded=_LOADED,
-            size=size,
+            loaded=_SOURCED if folder else _LOADED,
+            source=folder + b"/inner" if folder else b"%d" % size,
         )
 
     def _inner(self) -> bytes:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import heapq
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from isobox._core.file_types import globs_of
 from isobox._core.results import Listing
-from isobox._guest import agent
 from isobox._shell import answers
-from isobox._shell.patterns import matcher
+from isobox._shell.aside import Aside
 from isobox._shell.quote import decoded, encoded, filled
-from isobox.errors import ProtocolError
+from isobox.errors import InvalidArgumentError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from isobox._core.ops import Scan
     from isobox._core.results import Entry
-    from isobox._shell.operator import Operator
+    from isobox._shell.operators import Operator
 
 #: Bytes of what is told of a tree: some millions of names.
 _MOST: Final = 1 << 30
 _LARGEST_RULES: Final = 1 << 20
-_RULE_NAMES: Final = (".rgignore", ".ignore", ".gitignore")
+#: Seconds that the names of a tree may take to be matched.
+_LONGEST_CHOICE: Final = 20.0
 _ONE: Final = """\
 ( p=<path>
 f=$(stat {follow}-c <format> -- "$p" 2>/dev/null && printf x) || why "$p"
@@ -142,18 +143,18 @@ class Tree:
             if text
         }
 
-    async def rules(self) -> dict[bytes, agent.Rules]:
+    async def rules(self) -> dict[bytes, bytes]:
         """Return the files of rules that matter, by their paths."""
-        rules: dict[bytes, agent.Rules] = {}
+        rules: dict[bytes, bytes] = {}
         found = await self._framed(_RULES.format(), self._path)
         for name, text in found.items():
-            rules[encoded(self._below(name))] = agent.Rules(text[:_LARGEST_RULES])
+            rules[encoded(self._below(name))] = text[:_LARGEST_RULES]
         folder = self._path
-        while folder != self._root and folder != "/":
+        while folder not in (self._root, "/"):
             folder = folder.rsplit("/", 1)[0] or "/"
             for name, text in (await self._framed(_ABOVE, folder)).items():
                 place = f"{folder.rstrip('/')}/".encode() + name
-                rules[place] = agent.Rules(text[:_LARGEST_RULES])
+                rules[place] = text[:_LARGEST_RULES]
         return rules
 
     async def _framed(self, code: str, path: str) -> dict[bytes, bytes]:
@@ -167,66 +168,48 @@ class Tree:
         return {name: text for name, _, text in pairs}
 
     async def kept(
-        self, entries: list[Entry], *, ignored: bool, hidden: bool = True
+        self,
+        entries: list[Entry],
+        *,
+        ignored: bool,
+        hidden: bool = True,
+        pattern: str | None = None,
+        types: tuple[str, ...] = (),
     ) -> list[Entry]:
-        """Leave out what is hidden, or what rules leave out; sorts by path."""
+        """Leave out what is not asked for; sorts by path.
+
+        Raises:
+            InvalidArgumentError: The pattern takes too long.
+        """
         entries.sort(key=lambda each: encoded(each.path).split(b"/"))
-        if ignored and hidden:
+        if (ignored and hidden and pattern is None and not types) or not entries:
             return entries
         rules = {} if ignored else await self.rules()
-        scope = None if ignored else self._above(rules)
-        return list(_walked(self._path, entries, rules, scope, hidden=hidden))
+        repos = {each.path.rsplit("/", 1)[0] for each in entries if each.name == ".git"}
+        asked = {
+            "top": encoded(self._path),
+            "root": encoded(self._root),
+            "rules": [[path, text] for path, text in rules.items()],
+            "repos": [encoded(path) for path in repos],
+            "ignored": ignored,
+            "hidden": hidden,
+            "patterns": [] if pattern is None else [pattern],
+            "types": list(globs_of(types)) if types else [],
+        }
+        names = [[encoded(each.path), each.is_directory] for each in entries]
+        marks = await self._marks({"keep": asked, "names": names})
+        return [each for each, mark in zip(entries, marks, strict=True) if mark]
 
-    def _above(self, rules: dict[bytes, agent.Rules]) -> agent.Scope:
-        scope = agent.Scope(None, 0, [None] * 4, False)
-        above = [self._path]
-        while above[-1] != self._root and above[-1] != "/":
-            above.append(above[-1].rsplit("/", 1)[0] or "/")
-        for folder in reversed(above[1:]):
-            scope = _scope_in(encoded(folder), rules, scope)
-        return scope
-
-
-def _scope_in(
-    folder: bytes,
-    rules: dict[bytes, agent.Rules],
-    above: agent.Scope,
-    names: frozenset[bytes] = frozenset(),
-) -> agent.Scope:
-    base = folder.rstrip(b"/") + b"/"
-    there = {name for name in agent.RULE_FILES if base + name in rules}
-    first = {name.split(b"/")[0] for name in there}
-    return agent.scope_in(folder, first | names, above, rules.get) or above
-
-
-def _walked(
-    top: str,
-    entries: list[Entry],
-    rules: dict[bytes, agent.Rules],
-    above: agent.Scope | None,
-    *,
-    hidden: bool,
-) -> Iterator[Entry]:
-    """Yield the entries that are seen by who walks down from the top."""
-    repos = {entry.path.rsplit("/", 1)[0] for entry in entries if entry.name == ".git"}
-    scopes: dict[str, agent.Scope | None] = {}
-
-    def enter(folder: str, scope: agent.Scope | None) -> None:
-        names = frozenset((b".git",)) if folder in repos else frozenset[bytes]()
-        scopes[folder] = scope and _scope_in(encoded(folder), rules, scope, names)
-
-    enter(top, above)
-    for entry in entries:
-        folder = entry.path.rsplit("/", 1)[0] or "/"
-        if folder not in scopes or (entry.name.startswith(".") and not hidden):
-            continue
-        scope = scopes[folder]
-        path, name = encoded(entry.path), encoded(entry.name)
-        if scope is not None and scope.ignores(path, name, entry.is_directory):
-            continue
-        yield entry
-        if entry.is_directory:
-            enter(entry.path, scope)
+    async def _marks(self, message: dict[str, Any]) -> list[bool]:
+        async with Aside(op=self._op, path=self._path) as aside:
+            try:
+                told = await aside.ask(message, timeout=_LONGEST_CHOICE)
+            except TimeoutError:
+                raise InvalidArgumentError(
+                    "the pattern, or a file of rules, takes too long to match",
+                    op=self._op,
+                ) from None
+        return [mark != 0 for mark in told["kept"]]
 
 
 async def scanned(operator: Operator, op: Scan, root: str) -> Listing:
@@ -240,13 +223,9 @@ async def scanned(operator: Operator, op: Scan, root: str) -> Listing:
             depth=op.depth, files_only=op.files_only and not every
         )
     ]
-    found = await tree.kept(found, ignored=op.ignored)
+    found = await tree.kept(found, ignored=op.ignored, pattern=op.pattern)
     if op.files_only:
         found = [entry for entry in found if entry.kind in ("file", "symlink")]
-    if op.pattern is not None:
-        named = matcher(op.pattern)
-        base = len(op.path.rstrip("/")) + 1
-        found = [entry for entry in found if named(entry.path[base:])]
     total, last = len(found), op.offset + op.limit
     if op.newest:
         found = heapq.nsmallest(last, found, key=lambda each: -each.mtime_ns)

@@ -13,17 +13,15 @@ from typing_extensions import override
 from isobox._channel.process import exit_facts
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
-from isobox._core.results import ByteStream, Captured, Exit, Process, signal_name
+from isobox._core.results import Captured, Exit, Process, signal_name
 from isobox._guest import agent
 from isobox._shell.exec import ENDED, PIECE, STDERR, STDOUT
 from isobox._shell.launch import ending
-from isobox._shell.operator import SILENCE
+from isobox._shell.operators import SILENCE
 from isobox._shell.outputs import Piped, Words
 from isobox.errors import InvalidArgumentError, ProtocolError, SandboxLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from isobox._core.ops import Spawn
     from isobox._shell.exec import Running
     from isobox._shell.kit import Witness
@@ -115,10 +113,10 @@ class ShellProcess(Process):
         failure: BaseException | None = None
         try:
             await self._hear()
-        except (Exception, asyncio.CancelledError) as error:
-            failure = error
-        if isinstance(failure, asyncio.CancelledError):
+        except asyncio.CancelledError:
             failure = SandboxLostError("the sandbox is closed")
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            failure = error
         await self._conclude(failure)
 
     async def _hear(self) -> None:

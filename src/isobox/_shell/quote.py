@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from isobox._core.results import PATH_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: What every POSIX shell takes as the name of a variable.
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,14 +38,18 @@ def quoted(text: str | bytes) -> bytes:
     return b"'" + data.replace(b"'", b"'\\''") + b"'"
 
 
-def filled(code: str, **words: str | bytes | int) -> bytes:
-    """Return `code` with each `<word>` in it replaced by a quoted word."""
+def filled(code: str, **words: str | bytes | int | Iterable[bytes]) -> bytes:
+    """Return `code` with each `<word>` in it replaced by quoted words."""
     names = {f"<{name}>".encode(): value for name, value in words.items()}
     pattern = re.compile(b"|".join(re.escape(name) for name in names) or b"(?!)")
 
     def word(found: re.Match[bytes]) -> bytes:
         value = names[found.group()]
-        return b"%d" % value if isinstance(value, int) else quoted(value)
+        if isinstance(value, int):
+            return b"%d" % value
+        if isinstance(value, (str, bytes)):
+            return quoted(value)
+        return b" ".join(map(quoted, value))
 
     return pattern.sub(word, code.encode())
 

@@ -19,7 +19,7 @@ from isobox.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from isobox._shell.operator import Operator, Operators
+    from isobox._shell.operators import Operator, Operators
 
 _SMALL, _LARGE = 1 << 16, 1 << 20
 #: Opens what is a regular file, looks again at what is open, and reads on.
@@ -29,8 +29,7 @@ _READ: Final = """\
 command exec 8<"$p" || why "$p"
 [ -f /proc/self/fd/8 ] || no not_regular
 printf 'ok '; stat -L -c <format> /proc/self/fd/8
-dd bs=<block> skip=<skip> {count} <&8
-printf '%03d' $? )"""
+dd bs=<block> skip=<skip> {count} <&8 && printf 000 || printf 005 )"""
 
 
 class Whole:
@@ -57,8 +56,10 @@ class Whole:
         """
         if not self._held.isdigit() or len(self._held) != 3:
             raise ProtocolError("the shell inside did not say how it ended")
-        if int(self._held):
-            raise error_for(GuestRefusal("storage", "", 5), op=self._op, path=self._path)
+        if number := int(self._held):
+            raise answers.error_of(
+                answers.failure(number), op=self._op, path=self._path
+            )
 
 
 class Reading(ByteStream):
@@ -158,15 +159,11 @@ async def _begun(
         format=answers.FORMAT.format(nonce),
     )
     await operator.tell(code)
-    line = await operator.line(most=1 << 16)
-    if line.startswith(b"ok "):
-        found = answers.records(line[3:], nonce)
-        if len(found) == 1:
-            return found[0]
+    line = await answers.check_line(operator, op=op, path=path)
+    found = answers.records(line, nonce)
+    if len(found) != 1:
         raise ProtocolError("the shell inside describes something else")
-    rest = b"".join([piece async for piece in operator.answer()])
-    answers.check((line or rest)[:4096] or b"no access\n", op=op, path=path)
-    raise ProtocolError("the shell inside answers something else")
+    return found[0]
 
 
 async def content(

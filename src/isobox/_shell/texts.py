@@ -12,7 +12,7 @@ from isobox._shell.readings import opened
 if TYPE_CHECKING:
     from isobox._core.ops import ReadLines
     from isobox._core.results import Entry
-    from isobox._shell.operator import Operators
+    from isobox._shell.operators import Operators
 
 _STRIDE: Final = 1 << 19
 
@@ -40,7 +40,7 @@ async def page(operators: Operators, op: ReadLines) -> Page:
         first=first + 1,
         total=survey.total,
         clipped=tuple(lines.clipped),
-        encoding=survey.encoding if survey.size else "utf-8",
+        encoding=(survey.encoding if survey.size else None) or "utf-8",
         newline=survey.newline,
         final_newline=survey.final_newline,
     )

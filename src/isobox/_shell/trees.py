@@ -13,7 +13,7 @@ from isobox.errors import SandboxLostError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from isobox._shell.operator import Operator
+    from isobox._shell.operators import Operator
 
 #: A process may call itself anything of 15 bytes; who forges the line of another
 #: process has that killed as itself could.
@@ -81,9 +81,7 @@ def members(seen: dict[int, Seen], mark: str, pid: int) -> set[int]:
     found = {each.pid for each in seen.values() if wanted in each.marks}
     if pid in seen:
         found.add(pid)
-    while more := {
-        each.pid for each in seen.values() if each.parent in found
-    } - found:
+    while more := {each.pid for each in seen.values() if each.parent in found} - found:
         found |= more
     return found - {0, 1}
 

@@ -27,6 +27,7 @@ from isobox._linux.syscalls import (
     RESOLVE_NO_SYMLINKS,
     openat2,
 )
+from isobox._workdir import state
 from isobox._workdir.stand_ins import StandIns
 from isobox.errors import InvalidArgumentError, StorageError
 
@@ -104,6 +105,7 @@ def hold(root: int, unprotected: frozenset[str], until: contextlib.ExitStack) ->
     until.callback(stand_ins.release)
     found = survey(root, unprotected)
     found.hold(_on_path(root) - unprotected)
+    found.hold(_remembered(root))
     found.hold(_led_to(root, found.links))
     until.callback(_look_after, os.dup(root), found, unprotected)
     mounts: dict[str, bool] = {}
@@ -113,6 +115,15 @@ def hold(root: int, unprotected: frozenset[str], until: contextlib.ExitStack) ->
         mounts.update(dict.fromkeys(_above(path), True))
         mounts[path] = False
     return Held(list(mounts.items()), found.held, found.sockets)
+
+
+def _remembered(root: int) -> set[str]:
+    """Return what isobox remembers of directories, if it is below this one.
+
+    SAFETY: who could write it would answer for a person, in other directories.
+    """
+    path = state.made_beneath(os.readlink(f"/proc/self/fd/{root}"))
+    return set() if path is None else {path}
 
 
 def _on_path(root: int) -> set[str]:

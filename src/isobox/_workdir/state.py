@@ -12,6 +12,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from isobox._core.paths import within
+from isobox.errors import InvalidArgumentError, StorageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
@@ -135,6 +138,40 @@ def home() -> str:
     # A relative one is invalid, says the XDG Base Directory Specification.
     state = given if os.path.isabs(given) else os.path.expanduser("~/.local/state")
     return os.path.join(state, "isobox")
+
+
+def beneath(directory: str | os.PathLike[str]) -> str | None:
+    """Return what is remembered, as a path below a directory that holds it.
+
+    None if the directory does not.
+    """
+    root, place = os.path.realpath(directory), os.path.realpath(home())
+    return os.path.relpath(place, root) if within(place, root) else None
+
+
+def made_beneath(directory: str | os.PathLike[str]) -> str | None:
+    """Return the same, once it exists: who could make it could fill it.
+
+    Raises:
+        InvalidArgumentError: The directory is where isobox remembers.
+        StorageError: It cannot be made.
+    """
+    if within(os.path.realpath(directory), os.path.realpath(home())):
+        raise InvalidArgumentError(
+            f"the workspace's directory is in {home()}, where isobox keeps what "
+            "commands must not write; choose another"
+        )
+    path = beneath(directory)
+    if path is not None:
+        try:
+            os.makedirs(os.path.join(directory, path), mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{home()} is below the workspace's directory, and cannot be made: "
+                f"{error.strerror}; set XDG_STATE_HOME to a directory elsewhere",
+                code=error.errno or 0,
+            ) from error
+    return path
 
 
 def _check(found: os.stat_result, path: str) -> None:

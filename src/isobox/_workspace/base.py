@@ -21,6 +21,7 @@ from isobox._core import patch, paths
 from isobox._core.budget import Spent
 from isobox._core.file_types import globs_of
 from isobox._core.ops import (
+    Attach,
     Checkpoint,
     Dial,
     Diff,
@@ -34,6 +35,7 @@ from isobox._core.ops import (
     Remove,
     Replacement,
     Restore,
+    Running,
     Scan,
     Search,
     Snapshot,
@@ -41,7 +43,7 @@ from isobox._core.ops import (
     WindowSize,
     Write,
 )
-from isobox._core.results import PATH_ERRORS
+from isobox._core.results import PATH_ERRORS, ProcessInfo
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Caller, Errors, Guard, Ledger, Limited
@@ -209,6 +211,7 @@ class WorkspaceBase:
         self._perform: Perform | None = None
         self._shells: dict[str, Shell] = {}
         self._processes: dict[str, Process] = {}
+        self._infos: dict[str, ProcessInfo] = {}
         self._sessions: dict[str, Session] = {}
         self._exits = contextlib.AsyncExitStack()
         self._lock = anyio.Lock()
@@ -516,25 +519,66 @@ class WorkspaceBase:
             limits=limits,
         )
         self._processes[process.id] = process
+        self._infos[process.id] = ProcessInfo(
+            id=process.id,
+            command=command if isinstance(command, str) else tuple(command),
+            cwd=self._path(cwd or "."),
+            since=time.time(),
+        )
         process.on_end(lambda _: self._forget(process))
         return process
 
     def _forget(self, process: Process) -> None:
         self._processes.pop(process.id, None)
+        self._infos.pop(process.id, None)
 
-    async def attach(self, process_id: str) -> Process:
-        """Return the process that `start` returned under this id.
+    async def attach(
+        self, process_id: str, *, stdout_from: int = 0, stderr_from: int = 0
+    ) -> Process:
+        """Return the process of this id: the object that `start` returned, if any.
+
+        Where the sandbox outlives its host (the capability `reattach`), commands
+        that another host started are found as well, for as long as they run and
+        the last 64 of them for ten minutes after their end. What they print is
+        kept up to 1 MiB for each output while nobody reads it; how much of what
+        is asked for is lost, the `lost` of `stdout` and `stderr` says. While
+        somebody reads, nothing is lost: a slow reader slows the command down.
+
+        Args:
+            process_id: Its `id`, from here or from `processes`.
+            stdout_from: Bytes of its standard output that are passed over: how
+                many were read before.
+            stderr_from: The same for its standard error.
 
         Raises:
-            PathMissingError: No such process runs.
+            PathMissingError: There is no such process.
+            InvalidArgumentError: It has not printed so many bytes.
+            UnsupportedError: An offset, and the backend cannot go back.
         """
-        self._live()
-        try:
-            return self._processes[process_id]
-        except KeyError:
+        reattach = "reattach" in self._live().capabilities
+        first = arguments.count("stdout_from", stdout_from) or 0
+        second = arguments.count("stderr_from", stderr_from) or 0
+        known = self._processes.get(process_id)
+        if known is not None and not (first or second):
+            return known
+        if known is None and not reattach:
             raise PathMissingError(
                 f"no process {process_id!r} runs in this workspace", path=process_id
-            ) from None
+            )
+        redactor = await self._redactor()
+        process = await self._do(Attach(id=process_id, stdout=first, stderr=second))
+        return process if redactor is None else RedactedProcess(process, redactor)
+
+    async def processes(self) -> tuple[ProcessInfo, ...]:
+        """Return the commands that run, by the id that `attach` takes.
+
+        Where the sandbox outlives its host (the capability `reattach`), all of
+        them, whoever started them, and those that have lately ended; else those
+        that `start` returned here and that run.
+        """
+        if "reattach" in self._live().capabilities:
+            return await self._do(Running())
+        return tuple(self._infos[each] for each in self._processes)
 
     def shell(self, session_id: str = "default") -> Shell:
         """Return the persistent shell of this name.

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from isobox.cli.audit import app as audit_app
+from isobox.cli.image import app as image_app
+from isobox.cli.mcp import app as mcp_app
 from isobox.cli.policy import app as policy_app
 from isobox.cli.status import FAILED, Ended, finish
 
@@ -21,6 +23,8 @@ app = typer.Typer(
 )
 
 app.add_typer(audit_app, name="audit")
+app.add_typer(mcp_app, name="mcp")
+app.add_typer(image_app, name="image")
 app.add_typer(policy_app, name="policy")
 
 _USAGE = 2  # what the option parser exits with

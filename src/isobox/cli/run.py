@@ -31,9 +31,10 @@ from isobox.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from typing import Any
 
+    from isobox._approval.question import Approve
     from isobox._core.network import Denial
     from isobox._core.results import ByteStream, Exit
     from isobox._core.spec import SandboxSpec
@@ -92,7 +93,31 @@ async def run(request: Request) -> int:
 
 
 async def _run(request: Request) -> int:
-    workspace = _workspace(request)
+    async with await opened(request) as workspace:
+        if request.as_json:
+            return await _captured(workspace, request)
+        status = await _shown(workspace, request)
+        network.tell(workspace.denials())
+        return status
+
+
+async def opened(
+    request: Request,
+    *,
+    approve: Approve | None = None,
+    mcps: Mapping[str, object] | None = None,
+) -> _WithDirectory:
+    """Return the workspace that a request asks for, open.
+
+    Args:
+        request: The request; its command is left alone.
+        approve: Answers instead of the person at the terminal.
+        mcps: MCP servers that it has.
+
+    Raises:
+        BackendUnavailableError: This machine cannot run it.
+    """
+    workspace = _workspace(request, approve, mcps or {})
     try:
         await workspace.initialize()
     except (BackendUnavailableError, BackendMissingError) as error:
@@ -101,12 +126,7 @@ async def _run(request: Request) -> int:
         raise BackendUnavailableError(
             f"{error}\n  or: choose another backend; `--backend local` isolates nothing"
         ) from error
-    async with workspace:
-        if request.as_json:
-            return await _captured(workspace, request)
-        status = await _shown(workspace, request)
-        network.tell(workspace.denials())
-        return status
+    return workspace
 
 
 async def _shown(workspace: _WithDirectory, request: Request) -> int:
@@ -229,7 +249,9 @@ def _terminal_type(request: Request) -> dict[str, str | None]:
     return {"TERM": os.environ.get("TERM", "dumb")}
 
 
-def _workspace(request: Request) -> _WithDirectory:
+def _workspace(
+    request: Request, approve: Approve | None, mcps: Mapping[str, object]
+) -> _WithDirectory:
     backend = request.backend or DEFAULT
     options = containers.options(
         backend, image=request.image, runtime=request.runtime, whom=request.user
@@ -239,11 +261,20 @@ def _workspace(request: Request) -> _WithDirectory:
     return kind(
         request.workdir or _current_directory(),
         request,
+        approve=approve,
+        mcps=mcps,
     )
 
 
 class _WithDirectory(WorkspaceBase):
-    def __init__(self, workdir: str, request: Request) -> None:
+    def __init__(
+        self,
+        workdir: str,
+        request: Request,
+        *,
+        approve: Approve | None,
+        mcps: Mapping[str, object],
+    ) -> None:
         self.person = Person()
         policy = policies.chosen(request.policies, request.preset, workdir)
         super().__init__(
@@ -253,7 +284,8 @@ class _WithDirectory(WorkspaceBase):
             policy=policy,
             network=_network(request, policy),
             secrets=network.secrets(request.secrets),
-            approve=self.person.approve if request.asks else None,
+            approve=self.person.approve if request.asks else approve,
+            mcps=mcps,
         )
         self._workdir = os.path.abspath(workdir)
         self._request = request

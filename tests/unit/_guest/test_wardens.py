@@ -129,22 +129,22 @@ def test_sessions_and_double_forks_do_not_escape(guest, mark):
 
 
 def test_kill_answers_when_all_are_gone(guest, mark):
-    answer = guest.start(sys.executable, "-c", DOUBLE_FORK, mark)
+    answer = guest.start(sys.executable, "-c", DOUBLE_FORK, mark, id="one")
     guest.until(lambda: answer.bytes(agent.STDOUT) == b"ready\n")
-    kill = guest.open("kill", target=answer.number)
+    kill = guest.open("kill", id="one")
     guest.result(kill)
     assert not running(mark)
     assert guest.result(answer)["signal"] == signal.SIGKILL
 
 
 def test_kill_of_what_has_ended_is_no_mistake(guest):
-    assert guest.result(guest.open("kill", target=12345)) == {}
+    assert guest.result(guest.open("kill", id="nothing")) == {}
 
 
 def test_kill_reaches_what_an_ended_command_left(guest):
-    answer = guest.spawn(script=b"sleep 60 & echo $!")
+    answer = guest.spawn(script=b"sleep 60 & echo $!", id="one")
     child = int(stdout(guest.result(answer)))
-    guest.result(guest.open("kill", target=answer.number))
+    guest.result(guest.open("kill", id="one"))
     assert not alive(child)
 
 

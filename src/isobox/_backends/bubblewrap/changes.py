@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from isobox._core.paths import within
 from isobox._core.protected import rule_for
 from isobox._linux import overlay, trees
 from isobox._linux.trees import join
@@ -62,6 +63,7 @@ class Private:
         copied: Stamps of the copies as they were, by path.
         protect: Whether protected names are refused.
         unprotected: Names of these that may come all the same.
+        remembered: Where isobox keeps what it remembers, if below the directory.
     """
 
     view: int
@@ -71,6 +73,7 @@ class Private:
     copied: Mapping[str, int]
     protect: bool = True
     unprotected: frozenset[str] = frozenset()
+    remembered: str | None = None
 
 
 @dataclass(slots=True)
@@ -327,6 +330,8 @@ def _reason(private: Private, item: Item, links: _Links) -> str | None:
     rule = rule_for(item.path, unprotected=private.unprotected)
     if private.protect and rule is not None:
         return f"{rule} is protected"
+    if private.remembered is not None and within(item.path, private.remembered):
+        return "it is what isobox remembers"
     if len(os.fsencode(item.path)) >= _LONGEST_PATH:
         return "its path is too long"
     if item.view is None:

@@ -25,6 +25,7 @@ from isobox._linux import trees
 from isobox._linux.launching import Overlay
 from isobox._linux.overlay import STAGE, UPPER, WORK, Layer, refusal
 from isobox._workdir import sweep
+from isobox._workdir.state import beneath
 from isobox.errors import ArchiveError, SandboxLostError, StorageError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class PrivateView:
             copied={},
             protect=plan.spec.protect,
             unprotected=plan.spec.unprotected,
+            remembered=beneath(os.readlink(f"/proc/self/fd/{plan.workdir}")),
         )
         self.mechanism = "overlayfs"
         if self._refusal is None:

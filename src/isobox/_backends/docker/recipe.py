@@ -12,6 +12,7 @@ from isobox import _workdir
 from isobox._backends.docker import labels
 from isobox._backends.docker.options import DockerOptions, User, user
 from isobox._core.paths import within
+from isobox._workdir.state import made_beneath
 from isobox.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -188,8 +189,27 @@ class Recipe:
     def _mounts(self) -> list[dict[str, object]]:
         return [
             self._workspace(),
+            *self._remembered(),
             *(_bind(each.source, each.target) for each in self.spec.mounts),
             *(_bind(source, inside) for inside, source in self.shown.items()),
+        ]
+
+    def _remembered(self) -> list[dict[str, object]]:
+        """Keep what isobox remembers of directories from being written."""
+        workdir = self.spec.workdir
+        path = None if workdir is None else made_beneath(workdir)
+        if workdir is None or path is None:
+            return []
+        steps = path.split("/")
+        above = ["/".join(steps[:count]) for count in range(1, len(steps))]
+        held = _bind(os.path.join(workdir, path), f"{ROOT}/{path}")
+        # A directory above could be renamed, were it no mount.
+        return [
+            *(
+                _bind(os.path.join(workdir, each), f"{ROOT}/{each}", read_only=False)
+                for each in ([] if self.spec.read_only else above)
+            ),
+            held,
         ]
 
     def _workspace(self) -> dict[str, object]:

@@ -85,8 +85,6 @@ class Bounds:
         wanted = {
             "nofile": limits.open_files,
             "fsize": limits.file_size,
-            # The group ends all of gVisor; one greedy process ends before.
-            "data": limits.memory,
             "core": 0,
         }
         return {name: value for name, value in wanted.items() if value is not None}

@@ -53,6 +53,7 @@ class Plan:
         own_uid: Whether nothing else has this uid.
         workdir: A descriptor of the directory that is the workspace.
         bounds: What it may use of the host.
+        state: Where runsc keeps what it knows of the sandbox.
         descriptors: What the launcher inherits.
         sealed: Paths inside that commands must find read-only.
     """
@@ -231,11 +232,11 @@ class Plan:
         return launch_command(spec)
 
     def _state(self) -> str:
-        path = self._made("state")
-        os.chmod(path, 0o700)
+        self.state = self._made("state")
+        os.chmod(self.state, 0o700)
         if self.root:
-            os.chown(path, self.uid, self.uid)
-        return path
+            os.chown(self.state, self.uid, self.uid)
+        return self.state
 
     def _tree_of(self, path: str) -> int:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._core.paths import within
 from isobox._core.protected import ANYWHERE, IN_ROOT, SKIPPED
+from isobox._workdir.state import made_beneath
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ def survey(root: str, unprotected: frozenset[str]) -> list[str]:
             held.append(target)
         if len(held) > _MOST_NAMES:
             raise _too_many(f"more than {_MOST_NAMES} protected names")
-    return held
+    # SAFETY: who could write what isobox remembers would answer for a person.
+    remembered = made_beneath(root)
+    return held if remembered is None else [*held, os.path.join(root, remembered)]
 
 
 def _known(names: Iterable[str]) -> frozenset[str]:

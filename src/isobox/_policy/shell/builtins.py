@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell.arithmetic import calculate
 from isobox._policy.shell.conditions import check_words, expect_words
-from isobox._policy.shell.interpreters import is_stream
 from isobox._policy.shell.names import listed
 from isobox._policy.shell.options import Options, split, values
+from isobox._policy.shell.streams import is_stream
 from isobox._policy.shell.variables import COUNTERS, Assigned
 from isobox._policy.shell.wrappers import hand_on, join
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.shell.names import listed
 from isobox._policy.shell.options import Options, split, strange, values
+from isobox._policy.shell.words import Word, literal
 from isobox._policy.shell.wrappers import hand_on, join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from isobox._policy.shell.reading import Call, Reading
-    from isobox._policy.shell.words import Word
 
 _OPTIONS: Final = Options.of(
     "cC --git-dir --work-tree --namespace --exec-path --config-env --super-prefix",
@@ -30,6 +32,8 @@ _HARMLESS: Final = re.compile(
     r"|fetch\.prune|gc\.auto|status\.\w+|column\.\w+|grep\.\w+|versionsort\..*"
     r"|maintenance\.auto|http\.(?:lowspeedlimit|lowspeedtime|postbuffer|version)"
 )
+#: Settings that name what shows or edits text.
+_SHOWS: Final = re.compile(r"core\.(?:pager|editor)|sequence\.editor|pager\..*")
 #: Settings whose value a shell reads.
 _RUNS: Final = re.compile(
     r"core\.(?:pager|sshcommand|editor|fsmonitor|askpass)|sequence\.editor|pager\..*"
@@ -37,9 +41,33 @@ _RUNS: Final = re.compile(
     r"|filter\..*\.(?:clean|smudge|process)|credential\.(?:.*\.)?helper"
     r"|merge\..*\.driver|interactive\.difffilter|uploadpack\.packobjectshook"
 )
+#: Section, maybe a part of it, and name; a path has a slash before its dot.
+_SETTING: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*\..*[A-Za-z0-9-]")
 #: Characters of the longest name of a setting that is read.
 _LONGEST: Final = 200
-_ALWAYS: Final = frozenset({"filter-branch", "send-email", "daemon", "p4", "svn"})
+_ALWAYS: Final = listed(
+    "citool cvsexportcommit cvsimport cvsserver daemon filter-branch filter-repo"
+    " for-each-repo gui hook imap-send instaweb maintenance merge-index mergetool p4"
+    " quiltimport remote-ext remote-fd send-email shell svn web--browse"
+)
+#: Commands of git; another one is an alias, or a program in the path.
+_COMMANDS: Final = listed(
+    "add am annotate apply archive bisect blame branch bundle cat-file check-attr"
+    " check-ignore check-mailmap check-ref-format checkout checkout-index cherry"
+    " cherry-pick clean clone column commit commit-graph commit-tree config"
+    " count-objects credential credential-cache credential-store describe diagnose diff"
+    " diff-files diff-index diff-tree difftool fast-export fast-import fetch fetch-pack"
+    " fmt-merge-msg for-each-ref format-patch fsck gc get-tar-commit-id grep"
+    " hash-object help index-pack init interpret-trailers lfs log ls-files ls-remote"
+    " ls-tree mailinfo mailsplit merge merge-base merge-file merge-tree mktag mktree mv"
+    " multi-pack-index name-rev notes pack-objects pack-refs patch-id prune"
+    " prune-packed pull push range-diff read-tree rebase reflog remote repack replace"
+    " replay request-pull rerere reset restore rev-list rev-parse revert rm"
+    " send-pack receive-pack upload-pack shortlog show show-branch show-index show-ref"
+    " sparse-checkout stage stash status stripspace submodule switch symbolic-ref tag"
+    " unpack-file unpack-objects update-index update-ref update-server-info"
+    " var verify-commit verify-pack verify-tag version whatchanged worktree write-tree"
+)
 _RUNNING: Final[dict[str, frozenset[str]]] = {
     "archive": frozenset({"--exec", "--remote"}),
     "clone": frozenset({"--upload-pack", "-u", "--template"}),
@@ -52,7 +80,19 @@ _RUNNING: Final[dict[str, frozenset[str]]] = {
     "pull": frozenset({"--upload-pack"}),
     "push": frozenset({"--receive-pack", "--exec"}),
     "rebase": frozenset({"--exec", "-x"}),
+    "send-pack": frozenset({"--receive-pack", "--exec"}),
 }
+
+
+#: Options by which git runs programs, or obeys settings, from elsewhere.
+_ELSEWHERE: Final = frozenset({"--exec-path", "--config-env", "--git-dir"})
+
+
+def examine_part(call: Call, reading: Reading) -> None:
+    """Note what a program of git's own runs: `git-push` is `git push`."""
+    command = (call.name or "").removeprefix("git-")
+    words = (literal("git"), literal(command), *call.arguments)
+    reading.invoke(call.inner(words))
 
 
 def examine(call: Call, reading: Reading) -> None:
@@ -60,7 +100,7 @@ def examine(call: Call, reading: Reading) -> None:
     arguments = call.arguments
     options, at = split(arguments, _OPTIONS)
     for each in options:
-        if not each.known or each.name in ("--exec-path", "--config-env"):
+        if not each.known or each.name in _ELSEWHERE:
             reading.doubt(strange("git", each))
         if each.name == "c" and each.value is not None:
             _setting(call, each.value, reading)
@@ -82,6 +122,8 @@ def _configure(call: Call, name: str, value: Word, reading: Reading) -> None:
         return
     if _HARMLESS.fullmatch(key):
         return
+    if _SHOWS.fullmatch(key) and value.text in ("", "cat", "true") and not value.dynamic:
+        return
     reading.doubt(f"git is told to use {name}, which may run a program")
     if value.text and not value.dynamic and (_RUNS.fullmatch(key) or alias):
         if value.text.startswith("!"):
@@ -94,6 +136,8 @@ def _command(
     call: Call, command: Word, arguments: Sequence[Word], reading: Reading
 ) -> None:
     name = command.text
+    if name not in _COMMANDS | _ALWAYS and not command.dynamic:
+        reading.doubt(f"{name[:40]} is no command of git that is known")
     if command.dynamic:
         reading.doubt("which command of git it is, only running it tells")
     if any(each.may_be_option for each in _before_dashes(arguments)):
@@ -110,8 +154,15 @@ def _command(
         _config(call, arguments, reading)
     elif name in _ALWAYS:
         reading.doubt(f"git {name} runs other programs")
+    elif name == "help" and any(w.text in ("-w", "--web") for w in arguments):
+        reading.doubt("git help starts a browser")
+    elif name == "rebase" and any(_EDITS.fullmatch(w.text) for w in arguments):
+        reading.doubt("git rebase starts an editor")
     elif name in ("bisect", "submodule"):
         _running(call, name, arguments, reading)
+
+
+_EDITS: Final = re.compile(r"-[A-Za-z]*i[A-Za-z]*|--interactive|--edit-todo")
 
 
 def _before_dashes(arguments: Sequence[Word]) -> Sequence[Word]:
@@ -123,13 +174,12 @@ def _config(call: Call, arguments: Sequence[Word], reading: Reading) -> None:
     texts = [each.text for each in arguments]
     if "--edit" in texts or "-e" in texts:
         reading.doubt("git config starts an editor")
+    if "--rename-section" in texts or "rename-section" in texts:
+        reading.doubt("git config gives settings another name")
     words = [w for w in arguments if not w.text.startswith("-")]
-    if words and words[0].text in ("get", "list", "set", "unset", "edit"):
-        words = words[1:]
-    for at, word in enumerate(words[:-1]):
-        if "." in word.text:
-            _configure(call, word.text, words[at + 1], reading)
-            return
+    for name, value in pairwise(words):
+        if _SETTING.fullmatch(name.text[:_LONGEST]) and not name.dynamic:
+            _configure(call, name.text, value, reading)
 
 
 def _running(

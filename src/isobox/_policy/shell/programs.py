@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell.names import listed
+from isobox._policy.shell import awk, sed
 from isobox._policy.shell.options import Options, split, strange, values
+from isobox._policy.shell.program_table import OPAQUE, OPAQUE_OPTIONS, RUNS
+from isobox._policy.shell.streams import is_stream, names_stream
 from isobox._policy.shell.words import Word
 from isobox._policy.shell.wrappers import hand_on, join
 
@@ -15,70 +17,16 @@ if TYPE_CHECKING:
 
     from isobox._policy.shell.reading import Call, Reading
 
-#: Options whose value is a command.
-_RUNS: Final[dict[str, frozenset[str]]] = {
-    "bsdtar": frozenset({"--use-compress-program"}),
-    "cpio": frozenset({"--rsh-command"}),
-    "cvs": frozenset({"-e"}),
-    "fzf": frozenset({"--preview", "--bind"}),
-    "install": frozenset({"--strip-program"}),
-    "man": frozenset({"-P", "--pager", "-H", "--html", "-C", "--config-file"}),
-    "nc": frozenset({"-e", "-c"}),
-    "ncat": frozenset({"-e", "-c", "--exec", "--sh-exec", "--lua-exec"}),
-    "netcat": frozenset({"-e", "-c"}),
-    "rg": frozenset({"--pre", "--hostname-bin"}),
-    "rsync": frozenset({"-e", "--rsh", "--rsync-path"}),
-    "runuser": frozenset({"-c", "--command", "--session-command"}),
-    "scp": frozenset({"-S", "-o", "-F", "-D"}),
-    "script": frozenset({"-c", "--command"}),
-    "sftp": frozenset({"-S", "-o", "-F", "-D"}),
-    "sort": frozenset({"--compress-program"}),
-    "split": frozenset({"--filter"}),
-    "su": frozenset({"-c", "--command", "--session-command", "--shell"}),
-    "svn": frozenset({"--editor-cmd", "--diff-cmd", "--config-option"}),
-    "tcpdump": frozenset({"-z"}),
-    "wget": frozenset({"--use-askpass", "-e", "--execute", "--config"}),
-    "zip": frozenset({"--unzip-command", "-TT"}),
-}
-#: Programs that run what their arguments, their files or a person tell them.
-_OPAQUE: Final = listed(
-    "at batch crontab dc ed emacs emacsclient ex gdb gview irb lldb m4 nvim"
-    " parallel pdb rvim screen systemd-run tmux vi view vim vimdiff xterm entr"
-    " socat hyperfine ipython ipython3 psql mysql sqlite3 telnet ftp busctl"
-)
-_OPAQUE_OPTIONS: Final[dict[str, re.Pattern[str]]] = {
-    "apt": re.compile(r"-o.*|--option.*|-c.*|--config.*"),
-    "apt-get": re.compile(r"-o.*|--option.*|-c.*|--config.*"),
-    "cc": re.compile(r"-wrapper|-B.*|-fplugin.*|@.*|-specs.*"),
-    "clang": re.compile(r"-B.*|-fplugin.*|-Xclang|@.*"),
-    "curl": re.compile(r"-K.*|--config.*"),
-    "docker": re.compile(r"-H.*|--host.*|--config.*"),
-    "g++": re.compile(r"-wrapper|-B.*|-fplugin.*|@.*|-specs.*"),
-    "gcc": re.compile(r"-wrapper|-B.*|-fplugin.*|@.*|-specs.*"),
-    "gmake": re.compile(r"SHELL=.*|\.SHELLFLAGS=.*|--eval.*|-E.*|-f-|-"),
-    "hg": re.compile(r"--config.*"),
-    "ip": re.compile(r"netns|vrf|-b.*"),
-    "less": re.compile(r"[+].*|-[kp].*|--lesskey.*"),
-    "make": re.compile(r"SHELL=.*|\.SHELLFLAGS=.*|--eval.*|-E.*|-f-|-"),
-    "more": re.compile(r"[+].*"),
-    "nmap": re.compile(r"--script.*|--interactive"),
-    "npm": re.compile(r"--script-shell.*|--node-options.*|exec|x"),
-    "openssl": re.compile(r"-engine|-provider.*|-config"),
-    "pip": re.compile(r"--python.*"),
-    "rpm": re.compile(r"--pipe.*|-E.*|--eval.*|--define.*"),
-}
-
-
 def examine(name: str, call: Call, reading: Reading) -> None:
     """Note what a program would run."""
-    if name in _OPAQUE:
+    if name in OPAQUE:
         reading.doubt(f"{name} can run commands that are not read")
         _shown(name, call, reading)
-    if name in _RUNS:
+    if name in RUNS:
         _options(name, call, reading)
-    if name in _OPAQUE_OPTIONS:
+    if name in OPAQUE_OPTIONS:
         for word in call.arguments:
-            if word.may_be_option or _OPAQUE_OPTIONS[name].fullmatch(word.text):
+            if word.may_be_option or OPAQUE_OPTIONS[name].fullmatch(word.text):
                 reading.doubt(f"{name} is told to run other programs: {word.text}")
     if name in _EXAMINED:
         _EXAMINED[name](call, reading)
@@ -87,7 +35,7 @@ def examine(name: str, call: Call, reading: Reading) -> None:
 def _options(name: str, call: Call, reading: Reading) -> None:
     if any(each.may_be_option for each in call.arguments):
         reading.doubt(f"{name} is given what may be an option")
-    for value in values(call.arguments, _RUNS[name]):
+    for value in values(call.arguments, RUNS[name]):
         reading.doubt(f"{name} is told to run a program")
         hand_on(call, value, reading)
 
@@ -123,6 +71,9 @@ def _tar(call: Call, reading: Reading) -> None:
             "--rmt-command",
         }
     )
+    lists = values(words, frozenset({"-T", "--files-from"}))
+    if next(lists, None) is not None:
+        reading.doubt("tar reads options from a file")
     for value in values(words, runs):
         reading.doubt("tar is told to run a program")
         hand_on(call, value, reading)
@@ -181,83 +132,21 @@ def _more() -> Word:
     return Word("", dynamic=True)
 
 
-#: Characters of the longest program of awk or sed that is read.
-_LONGEST: Final = 2_000
-_AWK: Final = Options.of("fFvemiEloWbBLp", "cCghMnNOPrsStV --version --help --posix")
-_AWK_RUNS: Final = re.compile(
-    r"\bsystem\b|\bgetline\b|(?<!\|)\|(?!\|)|@(?:load|include)|/inet|@[A-Za-z_]\w*\("
-    r"|\bprintf?\b[^;}\n]*>"
-)
-_AWK_SYSTEM: Final = re.compile(r'\bsystem\s*\(\s*"((?:[^"\\]|\\.)*)"\s*\)')
-
-
-def _awk(call: Call, reading: Reading) -> None:
-    options, at = split(call.arguments, _AWK)
-    name = call.name
-    if any(not o.known or o.name in "feEilW" for o in options):
-        reading.doubt(f"{name} runs a program that is not read")
-        return
-    if at >= len(call.arguments) or call.arguments[at].dynamic:
-        reading.doubt(f"{name} runs a program that only running it tells")
-        return
-    program = call.arguments[at].text
-    if len(program) > _LONGEST or _AWK_RUNS.search(program):
-        reading.doubt(f"{name} can run commands or write files")
-    if len(program) > _LONGEST:
-        return
-    for found in _AWK_SYSTEM.finditer(program):
-        text = re.sub(r"\\(.)", r"\1", found[1])
-        reading.script(text, (*call.through, name or ""))
-
-
-_SED: Final = Options.of(
-    "efl --expression --file --line-length",
-    "nrEzsubi --quiet --silent --regexp-extended --null-data --in-place --posix"
-    " --debug --sandbox --separate --follow-symlinks --version --help",
-)
-_SED_ADDRESS: Final = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:[^/\\\n]|\\.)+/[IM]*)"
-_SED_COMMAND: Final = re.compile(
-    rf"\s*(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|[+~][0-9]+))?\s*!?\s*)?"
-    r"(?:[{}pPdDqQnNgGhHxlzF=][0-9]*"
-    r"|s(?P<d>[^\\\n\s])(?:(?!(?P=d))[^\\\n]|\\.)*(?P=d)"
-    r"(?:(?!(?P=d))[^\\\n]|\\[^\n])*(?P=d)[gpiIM0-9]*"
-    r"|y/(?:[^/\\\n]|\\.)*/(?:[^/\\\n]|\\.)*/"
-    r"|[aic](?:\\\n|\s)[^\\\n]*)\s*(?:[;\n}]+|$)",
-)
-
-
-def _sed(call: Call, reading: Reading) -> None:
-    arguments = call.arguments
-    # In place may carry the ending of the copy: `-i.bak`.
-    plain = [w for w in arguments if not re.fullmatch(r"-[nrEszu]*i\S*", w.text)]
-    options, at = split(plain, _SED)
-    scripts = [o.value for o in options if o.name in ("e", "--expression")]
-    unknown = any(not o.known or o.name in ("f", "--file") for o in options)
-    if not scripts and not unknown:
-        scripts = [plain[at]] if at < len(plain) else [None]
-    later = any(w.may_be_option for w in plain[at + 1 :])
-    for script in scripts:
-        if script is None or script.dynamic or not _is_plain_sed(script.text):
-            unknown = True
-    moved = any(w.text.startswith("-") for w in plain[at + 1 :])
-    if unknown or later or moved:
-        reading.doubt("sed can run commands or write files")
-
-
-def _is_plain_sed(script: str) -> bool:
-    at = 0 if len(script) <= _LONGEST else -1
-    while 0 <= at < len(script):
-        found = _SED_COMMAND.match(script, at)
-        if found is None or found.end() == at:
-            return False
-        at = found.end()
-    return at >= 0
-
-
 _SSH: Final = Options.of("BbcDEeFIiJLlmOoPpQRSWw", "46AaCfGgKkMNnqsTtVvXxYy")
 _SSH_RUNS: Final = re.compile(
     r"(?:proxycommand|localcommand|knownhostscommand|remotecommand)[\s=]+(.*)",
     re.IGNORECASE | re.DOTALL,
+)
+
+_SSH_HARMLESS: Final = re.compile(
+    r"(?:addressfamily|batchmode|bindaddress|checkhostip|compression|connectionattempts"
+    r"|connecttimeout|controlmaster|controlpath|controlpersist|escapechar|forwardx11"
+    r"|forwardagent|hashknownhosts|hostkeyalgorithms|hostname|identitiesonly"
+    r"|identityfile|kexalgorithms|loglevel|passwordauthentication|port"
+    r"|preferredauthentications|pubkeyauthentication|requesttty"
+    r"|serveralivecountmax|serveraliveinterval|stricthostkeychecking|tcpkeepalive"
+    r"|user|userknownhostsfile|visualhostkey|numberofpasswordprompts)[\s=]",
+    re.IGNORECASE,
 )
 
 
@@ -271,6 +160,8 @@ def _ssh(call: Call, reading: Reading) -> None:
             if found is not None:
                 reading.doubt("ssh is told to run a program")
                 hand_on(call, each.value.starting(found.start(1)), reading)
+            elif not _SSH_HARMLESS.match(each.value.text.strip()):
+                reading.doubt(f"ssh has a setting that is not known: {each.value.text}")
     words: Sequence[Word] = call.arguments[at + 1 :]
     if words:
         join(call, words, reading)
@@ -278,17 +169,118 @@ def _ssh(call: Call, reading: Reading) -> None:
         reading.doubt("ssh starts a shell elsewhere")
 
 
+def _make(call: Call, reading: Reading) -> None:
+    from isobox._policy.shell import naming  # noqa: PLC0415 - a cycle
+
+    for word in call.arguments:
+        name, equals, value = word.text.partition("=")
+        if word.dynamic and not word.head.startswith("-j"):
+            reading.doubt(f"make is given what may be a command: {word.text}")
+        elif equals and not name.startswith("-"):
+            shell = _MAKE_STEERS.fullmatch(name.rstrip(":?+"))
+            if shell or _MAKE_RUNS.search(value) or _MAKE_NAME.search(name):
+                reading.doubt(f"make is told to run other programs: {word.text}")
+            elif naming.runs(value):
+                reading.doubt(f"make is told to run other programs: {word.text}")
+        elif re.match(r"--ev|-E", word.text) or word.text == "-":
+            reading.doubt(f"make is told to run other programs: {word.text}")
+    for file in values(call.arguments, frozenset({"-f", "--file", "--makefile"})):
+        if is_stream(file):
+            reading.doubt("make runs what it reads on its standard input")
+
+
+_MAKE_STEERS: Final = re.compile(r"\.?SHELL(?:FLAGS)?|G?N?U?MAKE(?:FLAGS|FILES)")
+_MAKE_RUNS: Final = re.compile(r"[$`;|&<>\n]")
+_MAKE_NAME: Final = re.compile(r"[$!(){}\s]")
+
+
+def _zip(call: Call, reading: Reading) -> None:
+    for word in call.arguments:
+        if re.match(r"-\w*TT|--unz", word.text):
+            reading.doubt("zip is told to run a program")
+
+
+def _su(call: Call, reading: Reading) -> None:
+    options, at = split(call.arguments, _SU)
+    user = any(each.name in ("u", "--user") for each in options)
+    if call.kind == "runuser" and user:
+        if at < len(call.arguments):
+            reading.invoke(call.inner(call.arguments[at:]))
+    elif not any(values(call.arguments, RUNS["su"])):
+        reading.doubt(f"{call.name} starts a shell")
+
+
+_SU: Final = Options.of(
+    "cgGsuTw --command --session-command --group --supp-group --shell --user"
+    " --whitelist-environment",
+    "lmpfP --login --preserve-environment --fast --pty",
+)
+
+
+def _sg(call: Call, reading: Reading) -> None:
+    words = [each for each in call.arguments if each.text not in ("-", "-c")]
+    if len(words) > 1:
+        join(call, words[1:], reading)
+    else:
+        reading.doubt("sg starts a shell")
+
+
+def _script(call: Call, reading: Reading) -> None:
+    if not any(values(call.arguments, RUNS["script"])):
+        reading.doubt("script starts a shell, or a program")
+
+
+def _ln(call: Call, reading: Reading) -> None:
+    if any(names_stream(each.text) and "/" in each.text for each in call.arguments):
+        reading.doubt(f"{call.name} gives a stream another name")
+
+
+def _coreutils(call: Call, reading: Reading) -> None:
+    for at, word in enumerate(call.arguments):
+        name = word.text.removeprefix("--coreutils-prog=")
+        if name != word.text:
+            rest = call.arguments[at + 1 :]
+            reading.invoke(call.inner((word.starting(len(word.text) - len(name)), *rest)))
+            return
+
+
+def _cmake(call: Call, reading: Reading) -> None:
+    texts = [each.text for each in call.arguments]
+    if "-E" not in texts:
+        return
+    words = call.arguments[texts.index("-E") + 1 :]
+    if words and words[0].text in ("env", "time"):
+        rest = [w for w in words[1:] if not re.match(r"--|\w+=", w.text)]
+        reading.invoke(call.inner(rest))
+    else:
+        reading.invoke(call.inner(words))
+
+
 _EXAMINED: Final[dict[str, Callable[[Call, Reading], None]]] = {
-    "awk": _awk,
+    "awk": awk.examine,
+    "cmake": _cmake,
+    "coreutils": _coreutils,
     "fd": _fd,
     "fdfind": _fd,
     "find": _find,
-    "gawk": _awk,
-    "gsed": _sed,
+    "gawk": awk.examine,
+    "gmake": _make,
+    "gsed": sed.examine,
     "gtar": _tar,
-    "mawk": _awk,
-    "nawk": _awk,
-    "sed": _sed,
+    "cp": _ln,
+    "ln": _ln,
+    "make": _make,
+    "mawk": awk.examine,
+    "nawk": awk.examine,
+    "sed": sed.examine,
+    "runuser": _su,
+    "script": _script,
+    "sg": _sg,
     "ssh": _ssh,
+    "su": _su,
     "tar": _tar,
+    "zip": _zip,
 }
+
+#: Every program that is examined here.
+NAMES: Final = OPAQUE | RUNS.keys() | OPAQUE_OPTIONS.keys() | _EXAMINED.keys()

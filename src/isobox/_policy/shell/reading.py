@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy import python_code
+from isobox._policy.shell import naming
 from isobox._policy.shell import text as texts
 from isobox._policy.shell.environment import steers
 from isobox._policy.shell.facts import Command, Facts
@@ -53,6 +54,11 @@ class Call:
         if not self.words or self.words[0].dynamic:
             return None
         return basename(self.words[0].text)
+
+    @property
+    def kind(self) -> str:
+        """The program that the name means: `perl5.36.0` is perl."""
+        return naming.kind_of(self.name or "")
 
     @property
     def arguments(self) -> tuple[Word, ...]:
@@ -109,10 +115,12 @@ class Reading:
         else:
             self._scripts.append((text, through))
 
-    def program_text(self, text: str) -> None:
-        """A Python program in the script."""
+    def program_text(self, text: str, through: tuple[str, ...]) -> None:
+        """A Python program in the script, and what it runs in turn."""
         found = python_code.facts(text)
         self.python.append(found)
+        for each in found.scripts:
+            self.script(each, through)
         for each in found.doubts:
             self.doubt(f"python: {each}")
 
@@ -163,6 +171,8 @@ class Reading:
             # `IFS= read` splits one line, and nothing after it.
             if (variable, call.name) != ("IFS", "read"):
                 self.steer(variable, value)
+            if call.words and naming.runs(value or ""):
+                self.doubt(f"sets {variable} to what may be run: {value}")
         if not call.words:
             return
         self._check_program(call.words[0].text, call.name)
@@ -174,6 +184,8 @@ class Reading:
             self.doubt("the name of a program holds unusual characters")
         elif name in RESERVED:
             self.doubt(f"{name} is a word of the shell where a program stands")
+        elif naming.is_disguised(name):
+            self.doubt(f"{name} may be {naming.kind_of(name)} by another name")
         elif name in KNOWN and not is_of_the_system(path):
             self.doubt(f"{path} may be another program than the system's {name}")
 

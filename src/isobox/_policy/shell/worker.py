@@ -81,6 +81,7 @@ def _python(told: object) -> PythonFacts:
         writes=_maybe_texts(fields.get("writes")),
         findings=_texts(fields.get("findings")),
         doubts=_texts(fields.get("doubts")),
+        scripts=_texts(fields.get("scripts")),
     )
 
 

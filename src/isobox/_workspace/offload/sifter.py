@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LONGEST_TEXT: Final = 256 << 10
 _DEEPEST: Final = 64
 _URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.=+-]+)*;base64,")
+#: What ends a line for some readers, as the escapes that JSON has.
+_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _BYTES: Final = "application/octet-stream"
 #: What says of itself that its `data` is Base64: sources of two APIs, MCP's content.
 _BINARY: Final = ("base64", "image", "audio")
@@ -49,7 +51,8 @@ class Sifter:
         Raises:
             InvalidArgumentError: It is nothing that JSON can hold.
         """
-        return self.json(message).encode("utf-8", "backslashreplace") + b"\n"
+        text = self.json(message).translate(_ENDS)
+        return text.encode("utf-8", "backslashreplace") + b"\n"
 
     def json(self, value: object) -> str:
         """Return a value as JSON on one line.

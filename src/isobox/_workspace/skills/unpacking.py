@@ -55,7 +55,7 @@ def read_archive(file: IO[bytes], size: int, content: IO[bytes]) -> Members:
         if head.startswith(b"PK"):
             _read_zip(file, size, members)
         elif head.startswith(b"\x1f\x8b"):
-            with gzip.GzipFile(fileobj=file) as unpacked:
+            with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
                 read_tar(cast("IO[bytes]", unpacked), members)
         elif head[257:262] == b"ustar":
             read_tar(file, members)

@@ -25,11 +25,13 @@ from isobox.testing.contract.grep import GrepContract
 from isobox.testing.contract.isolation import IsolationContract
 from isobox.testing.contract.lifecycle import LifecycleContract
 from isobox.testing.contract.network import NetworkContract
+from isobox.testing.contract.offload import OffloadContract
 from isobox.testing.contract.output import OutputContract
 from isobox.testing.contract.paths import PathsContract
 from isobox.testing.contract.remove import RemoveContract
 from isobox.testing.contract.scan import ScanContract
 from isobox.testing.contract.shell import ShellContract
+from isobox.testing.contract.skills import SkillsContract
 from isobox.testing.contract.snapshot import SnapshotContract
 from isobox.testing.contract.streams import StreamsContract
 from isobox.testing.contract.timeouts import TimeoutsContract
@@ -53,11 +55,13 @@ __all__ = [
     "Kill",
     "LifecycleContract",
     "NetworkContract",
+    "OffloadContract",
     "OutputContract",
     "PathsContract",
     "RemoveContract",
     "ScanContract",
     "ShellContract",
+    "SkillsContract",
     "SnapshotContract",
     "StreamsContract",
     "TimeoutsContract",
@@ -90,6 +94,8 @@ class WorkspaceContract(
     ForwardContract,
     NetworkContract,
     SnapshotContract,
+    SkillsContract,
+    OffloadContract,
     IsolationContract,
     ErrorsContract,
 ):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from isobox._shell.answers import PRELUDE
 from isobox._shell.exec import ENDED, STDOUT
 from isobox.errors import ProtocolError, SandboxLostError
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from typing import Self
 
-    from isobox._shell.exec import Exec, Running
+    from isobox._shell.answers import PRELUDE
+from isobox._shell.exec import Exec, Running
 
 #: The variable by which a process shows what it belongs to.
 MARK: Final = "ISOBOX_JOB"
@@ -162,9 +164,7 @@ class Operators:
     To start one takes the engine as long as a hundred answers.
     """
 
-    def __init__(
-        self, exec_: Exec, kill: Callable[[str], Awaitable[None]]
-    ) -> None:
+    def __init__(self, exec_: Exec, kill: Callable[[str], Awaitable[None]]) -> None:
         self._exec = exec_
         self._kill = kill
         self._idle: list[Operator] = []
@@ -197,6 +197,11 @@ class Operators:
             raise SandboxLostError("the sandbox is closed")
         operator = await Operator.start(self._exec)
         self._all.add(operator)
+        try:
+            await operator.ask(PRELUDE)
+        except BaseException:
+            await self._drop(operator)
+            raise
         return operator
 
     async def _leave(self, operator: Operator) -> None:

@@ -1,0 +1,1 @@
+"""Images of container engines, made from a small description."""

@@ -1,0 +1,127 @@
+"""Which program a name means, and which names tell that another program is run."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from isobox._policy.shell import interpreters, launchers, programs
+from isobox._policy.shell.names import BUILTINS, KNOWN, basename, listed
+from isobox._policy.shell.wrapper_table import WRAPPERS
+
+if TYPE_CHECKING:
+    from isobox._policy.shell.words import Word
+
+#: `-12`, `3.11`, `-static`, `.exe`: what follows a name and is no part of it.
+_VERSION: Final = re.compile(r"[-._]?[0-9][\w.+]*(?:-[\w-]+)?$")
+_ENDING: Final = re.compile(r"[-._][A-Za-z][\w+]*$")
+_MACHINE: Final = re.compile(r"(?:[\w.]+-)+(?:gnu|musl|linux|gnueabihf|mingw32)-")
+_LOADER: Final = re.compile(r"ld(?:-linux.*|-musl.*|-[0-9.]+)\.so.*|ld64\.so.*")
+_EMULATOR: Final = re.compile(r"qemu-(?!img|nbd|io|ga|storage|system).*")
+#: Endings that a name loses at most.
+_MOST: Final = 4
+
+_TABLES: Final = frozenset(
+    interpreters.SHELLS | WRAPPERS.keys() | interpreters.OTHERS.keys()
+    | launchers.LAUNCHERS.keys() | programs.NAMES | {"git", "python"}
+)  # fmt: skip
+#: Programs that only look at what they are given, or keep it.
+_PLAIN: Final = listed(
+    "apk apropos apt-cache apt-file ansible-lint asdf bat black bzcat cat choco chsh"
+    " cloc code coverage cspell cypress delta diffstat dpkg dpkg-query emerge eza fc-list"
+    " file flake8 flatpak getent info isort jest ldd locale lsb_release lsd ltrace man"
+    " mise mocha ng nm nox objdump opkg otool pacman pkg-config playwright port"
+    " pre-commit prettier pycodestyle pydocstyle pyenv pyflakes pygmentize pylint rbenv"
+    " readelf rpm rspec rubocop rustup sha512sum shellcheck shfmt snap strings stylelint"
+    " tldr tox twine turbo update-alternatives virtualenv vitest volta webpack whatis"
+    " whereis xbps-install yum zypper addr2line ar as bazel buf ctags dot etags ffmpeg"
+    " flit gpg hatch hugo lintian ld protoc ranlib size strip vite nproc"
+)
+#: Names that are hardly words of something else: a program that has one of these
+#: as an argument may run it.
+_TELLING: Final = (
+    interpreters.SHELLS
+    | interpreters.OTHERS.keys()
+    | (WRAPPERS.keys() - listed("arch mono retry time watch command exec i386 x86_64 tini"
+                                " builtin env chronic faketime trickle wine onchange"))
+    | listed(
+        "apt apt-get awk chmod chown crontab curl dd docker find-exec gawk gh git glab"
+        " helm killall kubectl mkfs nc ncat netcat npm pip pip3 pkill pnpm podman psql"
+        " pulumi python reboot rm rmdir rsync scp sed shred shutdown socat ssh su"
+        " systemctl systemd-run terraform tofu twine unlink wget wipefs yarn eval"
+    )
+) - listed("R es rc nu bun deno node expect groovy scala swift octave guile julia")  # fmt: skip
+
+
+#: Programs that variables name for what they are.
+_ORDINARY: Final = interpreters.OTHERS.keys() | {"python", "docker", "npm", "yarn", "pip"}
+
+
+@cache
+def kind_of(name: str) -> str:
+    """The program that a name means: `perl5.36.0` is perl."""
+    if _LOADER.fullmatch(name):
+        return "ld.so"
+    if _EMULATOR.fullmatch(name):
+        return "qemu"
+    if name in ("original-awk", "bwk"):
+        return "awk"
+    return next(filter(_is_told, _shorter(name)), name)
+
+
+def _is_told(name: str) -> bool:
+    return name in _TABLES or name in KNOWN or name in _PLAIN
+
+
+def _shorter(name: str) -> list[str]:
+    """A name without its endings and its beginning, the longest first."""
+    found = [name]
+    for _ in range(_MOST):
+        last = found[-1]
+        shorter = _VERSION.sub("", last)
+        shorter = _ENDING.sub("", last) if shorter == last else shorter
+        if shorter in ("", last):
+            break
+        found.append(shorter)
+    plain = [_MACHINE.sub("", each) for each in found]
+    of_gnu = [each.removeprefix("g") for each in plain if each[:1] == "g"]
+    small = [each.lower() for each in (*found, *plain)]
+    return list(dict.fromkeys(each for each in (*found, *plain, *small, *of_gnu) if each))
+
+
+def is_known(name: str) -> bool:
+    """Whether it is known what a program does with its arguments."""
+    return _is_told(kind_of(name))
+
+
+def is_disguised(name: str) -> bool:
+    """Whether a name is that of a program that people know, changed by more
+    than a version."""
+    kind = kind_of(name)
+    if kind == name or kind not in KNOWN - BUILTINS:
+        return False
+    return not _VERSION.sub("", name) == kind
+
+
+def tells(text: str) -> bool:
+    """Whether a word names a program that runs others, or that rules are about."""
+    first = text.split(maxsplit=1)[0] if text.strip() else ""
+    for each in {first, first.rpartition("=")[2], first.rpartition(":")[2]}:
+        name = basename(each)
+        if kind_of(name) in _TELLING or ("/" in each and kind_of(name) in _TABLES):
+            return True
+    return False
+
+
+def hands_on(words: tuple[Word, ...]) -> Word | None:
+    """The first word that tells of a program, of those of an unknown one."""
+    return next((each for each in words if tells(each.text)), None)
+
+
+def runs(value: str) -> bool:
+    """Whether the value of a variable looks like a command."""
+    first, *rest = value.split()[:2] or [""]
+    if not tells(first):
+        return False
+    return bool(rest) or kind_of(basename(first)) not in _ORDINARY

@@ -1,0 +1,150 @@
+"""`isobox mcp`: a workspace as an MCP server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from isobox.cli.status import finish
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="Serve a workspace's tools over MCP, to harnesses that speak it.",
+    epilog="`isobox mcp config --client NAME` prints what to tell a program.",
+)
+
+
+@app.callback()
+def serve(
+    context: typer.Context,
+    *,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="What isolates it; bubblewrap, or seatbelt on macOS."),
+    ] = None,
+    workdir: Annotated[
+        str | None,
+        typer.Option(help="Directory it may change; the current one if not given."),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image of a container: its name or id.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="A variable that it sees; repeatable."),
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="Bytes of memory that it may use.")
+    ] = None,
+    mount: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="What else it sees, read-only; repeatable."),
+    ] = None,
+    min_isolation: Annotated[
+        str,
+        typer.Option(
+            metavar="LEAST",
+            help="Start with less than full isolation: no_proc or landlock.",
+        ),
+    ] = "full",
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="What it may connect to; !HOST denies, ?HOST asks; or open, or "
+            "none; repeatable.",
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SOURCE@HOST[,HOST]",
+            help="What is attached outside to its requests to these hosts; SOURCE "
+            "is env:VAR, file:/PATH or command:PROGRAM; repeatable.",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="What it may do, most general file first; .isobox/policy.toml of "
+            "the directory can only forbid more; repeatable.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="A ready-made policy: read_only, auto or full_access; auto if "
+            "there is no --policy."
+        ),
+    ] = None,
+    audit: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Append records to this file.")
+    ] = None,
+    servers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="MCP servers that run inside: JSON with `mcpServers`, as other "
+            "programs have it.",
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve HTTP on the loopback instead of standard input and output; "
+            "0 is any free port. The token is in ISOBOX_MCP_TOKEN, or printed.",
+        ),
+    ] = None,
+) -> None:
+    """Serve a workspace."""
+    if context.invoked_subcommand is not None:
+        return
+    from isobox.cli import run, served  # noqa: PLC0415
+
+    request = run.Request(
+        command=(),
+        backend=backend,
+        workdir=workdir,
+        image=image,
+        env=tuple(env or ()),
+        memory=memory,
+        mounts=tuple(mount or ()),
+        min_isolation=min_isolation,
+        network=tuple(network or ()),
+        secrets=tuple(secret or ()),
+        policies=tuple(policy or ()),
+        preset=preset if preset or policy else "auto",
+        audit=audit,
+    )
+    finish(lambda: served.serve(request, servers=servers, http=http))
+
+
+@app.command(
+    help="Print what to tell a program, so that it starts `isobox mcp`.",
+    epilog="Options of `isobox mcp` follow after --.",
+)
+def config(
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- OPTION...]", help="Options of `isobox mcp`."),
+    ] = None,
+    *,
+    client: Annotated[str, typer.Option(metavar="NAME", help="The program.")],
+) -> None:
+    """Print a snippet."""
+    from isobox.cli.status import complain  # noqa: PLC0415
+    from isobox.errors import InvalidArgumentError  # noqa: PLC0415
+    from isobox.mcp import clients  # noqa: PLC0415
+
+    try:
+        snippet = clients.snippet(client, ["isobox", "mcp", *(options or ())])
+    except InvalidArgumentError as error:
+        complain(error.message)
+        raise typer.Exit(2) from None
+    sys.stdout.write(snippet)

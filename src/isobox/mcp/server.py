@@ -1,0 +1,106 @@
+"""The tools of a workspace, served over MCP."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from mcp.server import Server
+from mcp.shared.exceptions import MCPError
+
+from isobox.errors import IsoboxError
+from isobox.mcp.questions import Call, Questions
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from isobox._workspace.base import WorkspaceBase
+    from isobox._workspace.tools.tool import Tool
+
+    Context = ServerRequestContext[Any, Any]
+
+
+def server(
+    workspace: WorkspaceBase,
+    *,
+    questions: Questions | None = None,
+    instructions: str | None = None,
+    version: str = "",
+) -> Server[Any]:
+    """Return an MCP server with the tools of a workspace that is open.
+
+    The tools of the MCP servers inside are among them. Each of its clients has a
+    session of its own: a shell, and what was read. It is run by the official SDK:
+    `run` over a pair of streams, or `streamable_http_app`.
+
+    Args:
+        workspace: The workspace; it has to stay open.
+        questions: Asks the clients' users; its `approve` is the workspace's.
+        instructions: For the model; `WorkspaceBase.get_instructions`.
+        version: Of whatever serves it.
+    """
+    front = _Front(workspace, questions or Questions())
+    return Server(
+        "isobox",
+        version=version,
+        instructions=instructions,
+        on_list_tools=front.list_tools,
+        on_call_tool=front.call_tool,
+    )
+
+
+class _Front:
+    def __init__(self, workspace: WorkspaceBase, questions: Questions) -> None:
+        self._workspace = workspace
+        self._questions = questions
+
+    async def list_tools(
+        self, context: Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        tools = await self._tools(context)
+        return types.ListToolsResult(
+            tools=[types.Tool.model_validate(tool.to_mcp()) for tool in tools]
+        )
+
+    async def call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        given = params.arguments or {}
+        name = json.dumps([params.name, given], sort_keys=True)
+        if params.request_state is not None:
+            call = self._questions.resumed(
+                params.request_state, name, params.input_responses
+            )
+            if call is None:
+                raise MCPError(
+                    types.INVALID_PARAMS, "no call waits for this answer; call again"
+                )
+            return await self._questions.answered(call)
+        tool = await self._tool(context, params.name)
+        call = Call(context.session, context.request_id, name)
+        call.start(_called(tool, given))
+        return await self._questions.answered(call)
+
+    async def _tool(self, context: Context, name: str) -> Tool:
+        for tool in await self._tools(context):
+            if tool.name == name:
+                return tool
+        raise MCPError(types.INVALID_PARAMS, f"no tool is called {name[:200]!r}")
+
+    async def _tools(self, context: Context) -> list[Tool]:
+        return await self._workspace.list_tools(session_id=_session(context))
+
+
+async def _called(tool: Tool, given: dict[str, Any]) -> types.CallToolResult:
+    try:
+        result = await tool(**given)
+    except IsoboxError as error:
+        raise MCPError(types.INTERNAL_ERROR, error.message) from error
+    return types.CallToolResult.model_validate(result.to_mcp())
+
+
+def _session(context: Context) -> str:
+    """Return the name of a client's session; those without one share theirs."""
+    known = getattr(context.session, "_connection").session_id  # noqa: B009
+    return f"mcp-{known}" if known else "default"

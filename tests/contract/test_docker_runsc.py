@@ -1,0 +1,13 @@
+"""The contract over containers whose kernel is gVisor's."""
+
+import pytest
+from tests.contract.test_docker import TestDocker as OverDocker
+
+
+class TestDockerRunsc(OverDocker):
+    runtime = "runsc"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def gvisor(cls, runsc):
+        assert runsc
