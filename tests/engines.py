@@ -96,6 +96,7 @@ class Engine:
             ["docker", "--host", self.url, *arguments],
             capture_output=True,
             text=True,
+            errors="surrogateescape",
             check=check,
             timeout=100,
         )

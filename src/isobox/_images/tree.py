@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from isobox.errors import (
     ConflictError,
+    IsoboxError,
     NotRegularFileError,
     PathMissingError,
     PathNotDirectoryError,
@@ -231,6 +232,8 @@ def _closing(descriptor: int) -> Generator[int]:
 def _typed(path: str) -> Generator[None]:
     try:
         yield
+    except IsoboxError:
+        raise
     except FileNotFoundError as error:
         raise PathMissingError(f"no {path}: {error}", path=path) from error
     except OSError as error:

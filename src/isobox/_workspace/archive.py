@@ -109,8 +109,8 @@ class Source:
             await anyio.to_thread.run_sync(self.close)
 
     def pieces(self) -> Generator[bytes]:
-        """Yield all of it, to a thread that reads it alone."""
-        with self._lock, _refusing(self._path):
+        """Yield all of it, to somebody who reads it alone."""
+        with _refusing(self._path):
             yield from self._pieces
 
     def close(self) -> None:

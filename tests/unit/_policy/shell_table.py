@@ -286,7 +286,10 @@ TABLE = [
     Case(
         "git -c alias.s='!rm x' s",
         ["git -c 'alias.s=!rm x' s", "git > rm x"],
-        ["git is told to use alias.s, which may run a program"],
+        [
+            "git is told to use alias.s, which may run a program",
+            "s is no command of git that is known",
+        ],
     ),
     Case("git -c user.name=x commit -m y", ["git -c user.name=x commit -m y"]),
     Case(
@@ -505,6 +508,7 @@ TABLE = [
         ["time > { rm x", "}"],
         [
             "{ is a word of the shell where a program stands",
+            "{ may run another program: rm",
             "part of it cannot be read with certainty",
             "} is a word of the shell where a program stands",
         ],
@@ -643,12 +647,13 @@ TABLE = [
         ["coproc > c { rm x", "}"],
         [
             "part of it cannot be read with certainty",
+            "c may run another program: rm",
             "} is a word of the shell where a program stands",
         ],
     ),
     Case(
         "python -c 'import os; os.system(\"rm x\")'",
-        ["python -c 'import os; os.system(\"rm x\")'"],
+        ["python -c 'import os; os.system(\"rm x\")'", "python > rm x"],
     ),
     Case(
         'python3 -c "$X"',

@@ -96,8 +96,8 @@ def _examined(path: str) -> Runsc:
     if version is None or choices is None:
         raise unavailable(f"{path} is no runsc that isobox knows", _INSTALL)
     named = set(re.findall(r"[a-z]+", choices[1]))
-    known = tuple(each for each in PLATFORMS if each in named)
-    return Runsc(path, version[1], known)
+    known: list[Platform] = [each for each in PLATFORMS if each in named]
+    return Runsc(path, version[1], tuple(known))
 
 
 def _said(path: str, *arguments: str) -> str:

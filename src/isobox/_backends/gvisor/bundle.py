@@ -46,6 +46,7 @@ class Tree:
         descriptors: What the launcher is given; closed by whoever made the tree.
         seen: Where which part of the host is seen, or would be but for links.
         links: Symlinks that were made.
+        steady: What of `seen` nobody changes while the sandbox lives.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Tree:
     descriptors: list[int] = field(default_factory=list[int])
     seen: dict[str, str] = field(default_factory=dict[str, str])
     links: set[str] = field(default_factory=set[str])
+    steady: frozenset[str] = frozenset()
 
     def directory(self, path: str) -> None:
         """Make a directory, and those above it.
@@ -135,7 +137,20 @@ class Tree:
         )
 
 
-def host(tree: Tree) -> None:
+def programs(tree: Tree, rootfs: str | None) -> None:
+    """Show the host's system, or that of a root directory of the user's.
+
+    Raises:
+        InvalidArgumentError: It is no root directory of a system.
+    """
+    if rootfs is None:
+        _of_host(tree)
+    else:
+        _of_rootfs(tree, rootfs)
+    tree.steady = frozenset(tree.seen)
+
+
+def _of_host(tree: Tree) -> None:
     """Show the programs of this machine, and an /etc of few files."""
     tree.bind("/usr", "/usr")
     for name in system.SYSTEM:
@@ -149,12 +164,8 @@ def host(tree: Tree) -> None:
         _etc(tree, path, path)
 
 
-def given(tree: Tree, root: str) -> None:
-    """Show a root directory of the user's, except what each sandbox has of its own.
-
-    Raises:
-        InvalidArgumentError: It is no root directory of a system.
-    """
+def _of_rootfs(tree: Tree, root: str) -> None:
+    """Show a root directory, except what each sandbox has of its own."""
     if not os.path.isdir(os.path.join(root, "usr")):
         raise InvalidArgumentError(
             f"rootfs: {root!r} has no usr; name the root directory of a system, such "
@@ -242,7 +253,7 @@ def description(
 def _hints(tree: Tree) -> Iterator[tuple[str, str]]:
     """Say of what nobody changes that it need not be looked at anew each time."""
     for number, mount in enumerate(tree.mounts):
-        if mount["type"] == "bind" and mount["destination"] in tree.seen:
+        if mount["type"] == "bind" and mount["destination"] in tree.steady:
             name = f"dev.gvisor.spec.mount.seen{number}"
             yield f"{name}.source", str(mount["source"])
             yield f"{name}.type", "bind"

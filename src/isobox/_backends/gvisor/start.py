@@ -137,11 +137,10 @@ class Plan:
         return self._launched()
 
     def _system(self) -> None:
+        bundle.programs(self.tree, self._rootfs)
         if self._rootfs is not None:
-            bundle.given(self.tree, self._rootfs)
             self.python = _python_of(self._rootfs)
             return
-        bundle.host(self.tree)
         self.python, prefix = system.interpreter("gvisor")
         if prefix is not None:
             self.tree.bind_opened(prefix, prefix)

@@ -35,7 +35,7 @@ _COUNT: Final = re.compile(r"\$[#?$!]|\$\{#(?:\w+(?:\[[^\[\]{}]*\])?)?\}", re.AS
 _WORD: Final = r"(?:[\w./:=+-]+|'[^'\n]*'|\"[^\"$`\\\n]*\")"
 #: Commands that print a number and nothing else, at the end of a pipeline.
 _COUNTING: Final = re.compile(
-    r"\$\(\s*(?:(?:[^;&|\n`()<>{}#\\]|2>(?:/dev/null|&1))+\|\s*)*"
+    r"\$\((?:(?:[^;&|\n`()<>{}#\\]|2>(?:/dev/null|&1))+\|)*\s*"
     r"(?:nproc(?:\s+--all)?|wc\s+-[lwcm]|date\s+\+%s|id\s+-[ug]"
     r"|seq(?:\s+-?[0-9]{1,9}){1,3}"
     rf"|grep\s+-[ciEFwxv]*c[ciEFwxv]*\s+{_WORD}(?:\s+{_WORD})?)"

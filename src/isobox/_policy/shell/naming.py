@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell import interpreters, launchers, programs
@@ -19,6 +19,8 @@ _ENDING: Final = re.compile(r"[-._][A-Za-z][\w+]*$")
 _MACHINE: Final = re.compile(r"(?:[\w.]+-)+(?:gnu|musl|linux|gnueabihf|mingw32)-")
 _LOADER: Final = re.compile(r"ld(?:-linux.*|-musl.*|-[0-9.]+)\.so.*|ld64\.so.*")
 _EMULATOR: Final = re.compile(r"qemu-(?!img|nbd|io|ga|storage|system).*")
+#: Characters of the longest name that is looked at.
+_LONGEST: Final = 80
 #: Endings that a name loses at most.
 _MOST: Final = 4
 
@@ -58,9 +60,11 @@ _TELLING: Final = (
 _ORDINARY: Final = interpreters.OTHERS.keys() | {"python", "docker", "npm", "yarn", "pip"}
 
 
-@cache
+@lru_cache(maxsize=4096)
 def kind_of(name: str) -> str:
     """The program that a name means: `perl5.36.0` is perl."""
+    if len(name) > _LONGEST:
+        return name
     if _LOADER.fullmatch(name):
         return "ld.so"
     if _EMULATOR.fullmatch(name):

@@ -171,7 +171,9 @@ class Reading:
             # `IFS= read` splits one line, and nothing after it.
             if (variable, call.name) != ("IFS", "read"):
                 self.steer(variable, value)
-            if call.words and naming.runs(value or ""):
+            if steers(variable, value) or not call.words:
+                continue
+            if naming.runs(value or ""):
                 self.doubt(f"sets {variable} to what may be run: {value}")
         if not call.words:
             return

@@ -22,6 +22,7 @@ LARGEST_ARCHIVE: Final = 64 << 20
 _BESIDES: Final = MOST * 4096 + (1 << 20)
 _LARGEST_DIRECTORY: Final = MOST * 512
 _END = struct.Struct("<4s4H2LH")
+_PIECE: Final = 1 << 16
 _ENCRYPTED: Final = 0x1 | 0x40
 _UTF8: Final = 0x800
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -96,8 +97,9 @@ def read_tar(source: IO[bytes], members: Members) -> None:
     Raises:
         ArchiveError: A member is refused.
     """
+    metered = _Metered(source)
     with tarfile.open(
-        fileobj=cast("tarfile._Fileobj", _Metered(source)),
+        fileobj=cast("tarfile._Fileobj", metered),
         mode="r|",
         encoding="utf-8",
         errors="surrogateescape",
@@ -108,6 +110,9 @@ def read_tar(source: IO[bytes], members: Members) -> None:
             members.add(each.name, mode=each.mode, mtime=each.mtime, body=body)
             # tarfile would keep every header.
             vars(archive)["members"].clear()
+    # A sum at the end is compared once that is reached.
+    while metered.read(_PIECE):
+        pass
 
 
 def _check_kind(member: tarfile.TarInfo) -> None:
