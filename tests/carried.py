@@ -39,7 +39,7 @@ class CarriedSandbox(LocalSandbox):
 class CarriedProvider(Provider):
     """Starts guests by bubblewrap on the tree of an image."""
 
-    name: ClassVar[str] = "carried"
+    name = "carried"
 
     def __init__(self, tree: Path) -> None:
         self._tree = tree

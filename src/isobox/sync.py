@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Matches,
         Page,
         Patched,
+        ProcessInfo,
         RunResult,
         SnapshotRef,
         Usage,
@@ -497,7 +498,7 @@ class WorkspaceBase:
             )
         )
 
-    def processes(self) -> tuple[results.ProcessInfo, ...]:
+    def processes(self) -> tuple[ProcessInfo, ...]:
         """Return the commands that run, by the id that `attach` takes."""
         return _wait(self._workspace.processes)
 

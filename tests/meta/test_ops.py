@@ -33,7 +33,7 @@ VALUES = {
     "snapshot": SnapshotRef("s", 1, 0.0),
     "process": AsyncMock(spec=abc.Process),
     "session_id": "default",
-    "id": "0123456789abcdef",
+    "id": "fedcba9876543210",
     "script": "true",
 }
 

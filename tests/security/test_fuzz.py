@@ -479,7 +479,7 @@ class Asker:
             "dial": {"host": rng.choice(["127.0.0.1", "::1"]), "port": 1},
             "listen": {"port": 0},
             "datagrams": {"port": 0},
-            "kill": {"target": rng.randrange(1, 12)},
+            "kill": {"id": str(rng.randrange(1, 12))},
             "pull": {},
             "dance": {},
         }

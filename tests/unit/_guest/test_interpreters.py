@@ -149,5 +149,6 @@ def test_every_operation_there_is_was_tried():
     assert set(agent._OPERATIONS) == {
         "spawn", "kill", "read", "write", "edit", "scan", "search", "remove",
         "pull", "push", "dial", "listen", "datagrams", "read_lines", "patch",
+        "attach", "running",  # in test_daemon.py
     }  # fmt: skip
     assert set(SPAWN) >= {"argv", "script", "cwd"}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from isobox.errors import InvalidArgumentError, PathMissingError
+from isobox.errors import (
+    InvalidArgumentError,
+    PathMissingError,
+    UnsupportedError,
+)
 from isobox.testing.contract._base import SOON, Contract, unique_seconds
 
 if TYPE_CHECKING:
@@ -15,6 +21,8 @@ if TYPE_CHECKING:
     from isobox.abc import ByteStream
 
 MiB = 1024 * 1024
+
+_reattach = pytest.mark.requires("reattach", "posix_shell")
 
 
 async def _until(stream: ByteStream, text: bytes) -> bytes:
@@ -256,13 +264,81 @@ class StreamsContract(Contract):
         with pytest.raises(PathMissingError, match="no-such-process"):
             await workspace.attach("no-such-process")
 
-    async def test_attach_to_what_ended_is_an_error(
+    async def test_attach_to_what_ended(self, workspace: WorkspaceBase) -> None:
+        async with await workspace.start(["echo", "hi"]) as process:
+            await process.wait()
+            await process.stdout.read()
+        if "reattach" not in self.capabilities:
+            with pytest.raises(PathMissingError):
+                await workspace.attach(process.id)
+            return
+        found = await workspace.attach(process.id)
+        assert await found.stdout.read() == b"hi\n"
+        assert (await found.wait()).exit_code == 0
+
+    async def test_processes_are_listed(self, workspace: WorkspaceBase) -> None:
+        await workspace.write("sub/file", "")
+        async with (
+            await workspace.start(["sleep", "60"]) as one,
+            await workspace.start("sleep 61", cwd="sub") as other,
+        ):
+            found = {each.id: each for each in await workspace.processes()}
+            assert found[one.id].command == ("sleep", "60")
+            assert found[one.id].cwd == workspace.root
+            assert found[other.id].command == "sleep 61"
+            assert found[other.id].cwd == f"{workspace.root}/sub"
+            assert found[one.id].end is None
+            assert abs(found[one.id].since - time.time()) < 60
+        left = {each.id for each in await workspace.processes() if each.end is None}
+        assert not left & {one.id, other.id}
+
+    @_reattach
+    async def test_attach_goes_back_to_an_offset(
         self, workspace: WorkspaceBase
     ) -> None:
-        async with await workspace.start(["true"]) as process:
-            await process.wait()
-        with pytest.raises(PathMissingError):
-            await workspace.attach(process.id)
+        script = "echo out; echo err >&2; cat; exit 7"
+        async with await workspace.start(script, stdin=True) as process:
+            assert await process.stdout.receive() == b"out\n"
+            assert await process.stderr.receive() == b"err\n"
+            found = await workspace.attach(process.id, stdout_from=2, stderr_from=4)
+            await found.write(b"more\n")
+            await found.write_eof()
+            assert await found.stdout.read() == b"t\nmore\n"
+            assert await found.stderr.read() == b""
+            assert (found.stdout.lost, found.stderr.lost) == (0, 0)
+            assert (await found.wait()).exit_code == 7
+            assert await process.stdout.read() == b"more\n"
+            assert (await process.wait()).exit_code == 7
+
+    @_reattach
+    async def test_attach_kills_and_signals(self, workspace: WorkspaceBase) -> None:
+        async with await workspace.start("echo x; while :; do sleep 0.01; done") as one:
+            assert await one.stdout.receive() == b"x\n"
+            found = await workspace.attach(one.id, stdout_from=1)
+            await found.signal(signal.SIGTERM)
+            assert (await one.wait()).signal == "SIGTERM"
+            assert (await found.wait()).signal == "SIGTERM"
+
+    @_reattach
+    async def test_attach_beyond_what_was_printed_is_an_error(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        async with await workspace.start("echo x; sleep 60") as process:
+            assert await process.stdout.receive() == b"x\n"
+            with pytest.raises(InvalidArgumentError, match="2 bytes"):
+                await workspace.attach(process.id, stdout_from=3)
+            with pytest.raises(InvalidArgumentError):
+                await workspace.attach(process.id, stdout_from=-1)
+            assert await workspace.exists(".")
+
+    async def test_offsets_are_refused_where_nothing_is_kept(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        if "reattach" in self.capabilities:
+            pytest.skip("output is kept here")
+        async with await workspace.start(["sleep", "60"]) as process:
+            with pytest.raises(UnsupportedError):
+                await workspace.attach(process.id, stdout_from=1)
 
     # -- pressure -------------------------------------------------------------
 

@@ -1,0 +1,486 @@
+"""Ways out of containers that others have had, tried against a real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import uuid
+
+import anyio
+import pytest
+from tests.engines import PYTHON_IMAGE
+
+from isobox import DockerWorkspace, Limits
+from isobox.errors import InvalidArgumentError, IsoboxError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+UID = 4321
+
+
+@pytest.fixture(autouse=True)
+def _engine(docker_host, python_image):
+    pass
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """A directory that an ordinary user has."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    os.chown(directory, UID, UID)
+    return directory
+
+
+@pytest.fixture
+async def workspace(workdir):
+    async with DockerWorkspace(workdir, image=PYTHON_IMAGE) as opened:
+        yield opened
+
+
+def inspected(engine, workspace):
+    shown = engine.call("inspect", workspace._sandbox.container).stdout
+    return json.loads(shown)[0]
+
+
+async def tried(workspace, program, *arguments):
+    """Run a program that prints what it reached, as JSON."""
+    done = await workspace.run(["python3", "-c", program, *arguments], timeout=60)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def image_of(engine, name, *changes, files=()):
+    """Make an image of the usual one, as whoever publishes one would."""
+    made = engine.call("create", PYTHON_IMAGE, "-").stdout.strip()
+    for source, target in files:
+        engine.call("cp", "--archive", str(source), f"{made}:{target}")
+    options = [word for change in changes for word in ("--change", change)]
+    engine.call("commit", *options, made, name)
+    engine.call("rm", made)
+    return name
+
+
+# The engine is not asked for files.
+
+
+async def test_no_file_operation_is_a_copy_of_the_engine(engine, workspace, tmp_path):
+    (tmp_path / "here").write_text("x")
+    since = engine.call("info", "--format", "{{.SystemTime}}").stdout.strip()
+    await workspace.write("a/b", b"c")
+    assert await workspace.read_bytes("a/b") == b"c"
+    await workspace.upload(tmp_path / "here", "there")
+    await workspace.download("a", tmp_path / "back")
+    await workspace.run(["true"])
+    events = engine.call(
+        "events", "--since", since, "--until", "0s", "--format", "{{.Action}}"
+    ).stdout.split()
+    assert not {"archive-path", "extract-to-dir", "copy", "export"} & set(events)
+    assert (tmp_path / "back" / "b").read_text() == "c"
+
+
+async def test_a_link_planted_inside_leads_no_copy_out(workspace, tmp_path):
+    (tmp_path / "secret").write_text("of the host")
+    await workspace.run(["ln", "-s", str(tmp_path), "out"])
+    await workspace.run(["ln", "-s", str(tmp_path / "secret"), "leak"])
+    with pytest.raises(IsoboxError):
+        await workspace.read_bytes("leak")
+    with pytest.raises(IsoboxError):
+        await workspace.read_bytes("out/secret")
+    with pytest.raises(IsoboxError):
+        await workspace.write("out/planted", b"x")
+    assert not (tmp_path / "planted").exists()
+
+
+# Mounts.
+
+
+@pytest.mark.parametrize(
+    "target", ["/workspace/in", "/proc/x", "/sys", "/dev/x", "/", "/run/x"]
+)
+async def test_no_mount_lies_where_commands_can_prepare_it(workdir, tmp_path, target):
+    mounts = [(str(tmp_path), target)]
+    workspace = DockerWorkspace(workdir, image=PYTHON_IMAGE, mounts=mounts)
+    with pytest.raises(InvalidArgumentError):
+        async with workspace:
+            pass
+
+
+async def test_a_directory_that_became_a_link_is_not_the_workspace(workdir, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    with pytest.raises(IsoboxError):
+        async with DockerWorkspace(
+            tmp_path / "link", image=PYTHON_IMAGE, user="1000"
+        ) as opened:
+            await opened.run(["touch", "reached"])
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["socket", "directory", "root", "other"])
+async def test_the_socket_of_the_engine_is_not_mounted(
+    engine, workdir, tmp_path, place
+):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "agent"))
+        source = {
+            "socket": engine.socket,
+            "directory": engine.base,
+            "root": "/",
+            "other": tmp_path / "agent",
+        }[place]
+        mounts = [(str(source), "/mnt/it")]
+        with pytest.raises(InvalidArgumentError):
+            async with DockerWorkspace(workdir, image=PYTHON_IMAGE, mounts=mounts):
+                pass
+
+
+async def test_no_socket_of_the_host_is_inside(workspace):
+    found = await workspace.run("find / -xdev -type s 2>/dev/null; true")
+    assert found.stdout == ""
+
+
+# Descriptors, and where commands start.
+
+DESCRIPTORS = """
+import json, os
+kinds = [os.readlink("/proc/self/fd/%s" % fd) for fd in os.listdir("/proc/self/fd")
+         if os.path.exists("/proc/self/fd/%s" % fd)]
+opened = [each for each in kinds if not each.startswith(("pipe:", "socket:", "/proc"))]
+print(json.dumps([opened, os.getcwd()]))
+"""
+
+
+async def test_no_descriptor_of_the_runtime_is_inherited(workspace):
+    opened, here = await tried(workspace, DESCRIPTORS)
+    assert set(opened) <= {"/dev/null"}
+    assert here == "/workspace"
+
+
+async def test_no_descriptor_of_a_process_is_a_place_to_start(workspace, tmp_path):
+    (tmp_path / "marker-of-the-host").write_text("")
+    for number in range(3, 24):
+        for way in (f"/proc/self/fd/{number}", f"/proc/self/fd/{number}/../../.."):
+            try:
+                done = await workspace.run("pwd -P; ls", cwd=way)
+            except IsoboxError:
+                continue
+            assert not done.ok or str(tmp_path) not in done.stdout
+            assert "marker-of-the-host" not in done.stdout
+
+
+# What is configured.
+
+
+async def test_the_engine_is_told_to_hold_everything(engine, workspace):
+    about = inspected(engine, workspace)
+    host = about["HostConfig"]
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert not host["Privileged"]
+    assert not host["Devices"]
+    assert host["ReadonlyRootfs"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert not [each for each in host["SecurityOpt"] if "unconfined" in each]
+    assert host["NetworkMode"] == "none"
+    assert {host["PidMode"], host["UTSMode"], host["UsernsMode"]} == {""}
+    assert host["IpcMode"] == "private"
+    assert host["PidsLimit"] > 0
+    assert about["Config"]["User"] == f"{UID}:{UID}"
+
+
+HOSTILE = [
+    "--privileged",
+    "x --network=host",
+    '{"Privileged": true}',
+    "a\nENTRYPOINT x",
+    "seccomp=unconfined",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+async def test_no_text_of_a_user_is_configuration(engine, workdir, value):
+    options = {"env": {"TEXT": value}, "labels": {"text": value}}
+    async with DockerWorkspace(workdir, image=PYTHON_IMAGE, **options) as opened:
+        done = await opened.run(["printenv", "TEXT"])
+        assert done.stdout == f"{value}\n"
+        host = inspected(engine, opened)["HostConfig"]
+    assert not host["Privileged"]
+    assert host["NetworkMode"] == "none"
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("name", ["image", "runtime", "user"])
+async def test_no_name_is_more_than_a_name(workdir, name, value):
+    options = {"image": PYTHON_IMAGE, name: value}
+    with pytest.raises(IsoboxError):
+        async with DockerWorkspace(workdir, **options):
+            pass
+
+
+@pytest.mark.parametrize(
+    "option", ["privileged", "cap_add", "security_opt", "network_mode", "devices"]
+)
+def test_there_is_no_option_for_less(option):
+    with pytest.raises(TypeError, match=option):
+        DockerWorkspace(image=PYTHON_IMAGE, **{option: True})
+
+
+# The end of a command.
+
+
+async def test_a_cancelled_command_is_gone_in_the_container(engine, workspace):
+    with anyio.move_on_after(1):
+        await workspace.run("setsid sleep 7654 & sleep 7654")
+    container = workspace._sandbox.container
+    assert "sleep 7654" not in engine.call("top", container).stdout
+
+
+# The kernel's files.
+
+CONTROL = """
+import ctypes, glob, json, os
+reached = []
+libc = ctypes.CDLL(None, use_errno=True)
+os.makedirs("/tmp/cg", exist_ok=True)
+for kind in (b"cgroup", b"cgroup2", b"proc", b"sysfs", b"tmpfs"):
+    if libc.mount(b"none", b"/tmp/cg", kind, 0, b"memory" if kind == b"cgroup" else None) == 0:
+        reached.append("mount %s" % kind.decode())
+if libc.unshare(0x10000000 | 0x00020000) == 0:
+    reached.append("unshare")
+for base, directories, files in os.walk("/sys/fs/cgroup"):
+    for name in ("release_agent", "notify_on_release", "cgroup.procs", "memory.max"):
+        try:
+            open(os.path.join(base, name), "r+").close()
+            reached.append(os.path.join(base, name))
+        except OSError:
+            pass
+    try:
+        os.mkdir(os.path.join(base, "made"))
+        reached.append(base)
+    except OSError:
+        pass
+print(json.dumps(reached))
+"""
+
+
+async def test_no_control_group_is_written_or_mounted(workspace):
+    assert await tried(workspace, CONTROL) == []
+
+
+KERNEL = """
+import json
+reached = []
+for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/irq/1/smp_affinity",
+             "/proc/sys/kernel/modprobe", "/proc/sys/vm/panic_on_oom", "/proc/fs/x",
+             "/sys/kernel/uevent_helper", "/proc/self/oom_score_adj_", "/proc/1/mem"):
+    try:
+        open(path, "r+b").close()
+        reached.append(path)
+    except OSError:
+        pass
+for path in ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug",
+             "/sys/firmware/acpi", "/proc/1/environ", "/proc/scsi/scsi"):
+    try:
+        with open(path, "rb") as file:
+            if file.read(1):
+                reached.append(path)
+    except OSError:
+        pass
+print(json.dumps(reached))
+"""
+
+
+async def test_what_the_kernel_shows_of_the_host_is_masked(workspace):
+    assert await tried(workspace, KERNEL) == []
+
+
+STATUS = """
+import json
+with open("/proc/self/status") as file:
+    pairs = dict(line.rstrip().split(":", 1) for line in file)
+names = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+print(json.dumps({name: int(pairs[name], 16) for name in names}))
+"""
+
+
+async def test_a_command_has_no_capability_and_can_get_none(workspace):
+    held = await tried(workspace, STATUS)
+    assert held.pop("NoNewPrivs") == 1
+    assert held.pop("Seccomp") == 2
+    assert set(held.values()) == {0}
+
+
+async def test_a_set_id_program_of_the_image_gives_nothing(
+    engine, workdir, tmp_path, busybox_tree
+):
+    tool = tmp_path / "su-to-root"
+    subprocess.run(["cp", busybox_tree / "bin/busybox", tool], check=True)
+    os.chown(tool, 0, 0)
+    tool.chmod(0o4755)
+    name = image_of(engine, "with-set-id", files=[(tool, "/su-to-root")])
+    async with DockerWorkspace(workdir, image=name) as opened:
+        mode = (await opened.run(["stat", "-c", "%a", "/su-to-root"])).stdout
+        assert int(mode, 8) & stat.S_ISUID
+        assert (await opened.run(["/su-to-root", "id", "-u"])).stdout == f"{UID}\n"
+
+
+# Sockets without a file.
+
+ABSTRACT = """
+import json, socket, sys
+reached = []
+for name in json.loads(sys.argv[1]):
+    try:
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.connect("\\0" + name)
+        reached.append(name)
+    except OSError:
+        pass
+print(json.dumps(reached))
+"""
+
+
+async def test_abstract_sockets_of_the_host_are_not_reached(workspace):
+    name = f"isobox-test-{uuid.uuid4().hex}"
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.bind(f"\0{name}")
+        ours.listen()
+        lines = (await anyio.Path("/proc/net/unix").read_text()).splitlines()
+        names = [line.partition("@")[2] for line in lines if "@" in line]
+        assert name in names
+        assert await tried(workspace, ABSTRACT, json.dumps(names)) == []
+
+
+# The image's own text.
+
+BAD_IMAGE = (
+    'ENTRYPOINT ["/bin/false"]',
+    'CMD ["/bin/false"]',
+    "ENV LD_PRELOAD=/evil.so PYTHONPATH=/evil PYTHONSTARTUP=/evil PYTHONHOME=/evil",
+    "ENV HOME=/evil TEXT=kept BASH_ENV=/evil ENV=/evil",
+    "LABEL isobox.workspace=other isobox.key=known isobox.anonymous=1",
+    "USER root",
+    "WORKDIR /evil",
+    "VOLUME /workspace /tmp /etc",
+    "STOPSIGNAL SIGKILL",
+    "HEALTHCHECK CMD touch /workspace/ran",
+)
+
+
+async def test_text_of_an_image_changes_nothing_but_variables_of_commands(
+    engine, workdir
+):
+    name = image_of(engine, "hostile-text", *BAD_IMAGE)
+    async with DockerWorkspace(workdir, image=name) as opened:
+        done = await opened.run(["printenv", "TEXT"])
+        assert done.stdout == "kept\n"
+        assert (await opened.run(["id", "-u"])).stdout == f"{UID}\n"
+        about = inspected(engine, opened)
+        process = engine.call("top", opened._sandbox.container, "-o", "pid").stdout
+        environ = [
+            await anyio.Path(f"/proc/{pid}/environ").read_bytes()
+            for pid in process.split()[1:2]
+        ]
+    assert about["Config"]["Labels"]["isobox.key"] != "known"
+    assert about["Config"]["Labels"]["isobox.workspace"] != "other"
+    assert not about["Config"]["Entrypoint"]
+    assert environ
+    for name in (b"LD_PRELOAD", b"PYTHONPATH", b"PYTHONHOME", b"BASH_ENV"):
+        assert all(name + b"=/" not in each for each in environ)
+    assert list(workdir.iterdir()) == []
+
+
+async def test_a_number_is_a_number_whatever_the_image_calls_it(
+    engine, workdir, tmp_path
+):
+    passwd, group = tmp_path / "passwd", tmp_path / "group"
+    passwd.write_text(f"{UID}:x:0:0::/:/bin/sh\nme:x:{UID}:0::/:/bin/sh\n")
+    group.write_text(f"root:x:0:me,{UID}\n{UID}:x:0:me\nshadow:x:42:me,{UID}\n")
+    for file in (passwd, group):
+        os.chown(file, 0, 0)
+    files = [(passwd, "/etc/passwd"), (group, "/etc/group")]
+    name = image_of(engine, "confused-users", files=files)
+    async with DockerWorkspace(workdir, image=name) as opened:
+        shown = await opened.run("id -u; id -g; id -G; touch made")
+    assert shown.stdout == f"{UID}\n{UID}\n{UID}\n"
+    about = (workdir / "made").stat()
+    assert (about.st_uid, about.st_gid) == (UID, UID)
+
+
+async def test_root_is_never_taken_unasked(engine, tmp_path):
+    name = image_of(engine, "of-root", "USER 0:0")
+    async with DockerWorkspace(image=name) as opened:
+        assert (await opened.run(["id", "-u"])).stdout != "0\n"
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    with pytest.raises(InvalidArgumentError, match="belongs to root"):
+        async with DockerWorkspace(mine, image=PYTHON_IMAGE):
+            pass
+
+
+# Limits.
+
+MANY = """
+import json, subprocess
+children = []
+try:
+    for _ in range(400):
+        children.append(subprocess.Popen(["sleep", "30"]))
+except OSError:
+    pass
+print(json.dumps(len(children)))
+for child in children:
+    child.kill()
+"""
+
+HOG = """
+held = []
+while True:
+    held.append(bytearray(b"x" * (8 << 20)))
+"""
+
+
+async def test_processes_and_memory_end_in_the_container(workdir):
+    limits = Limits(processes=60, memory=128 << 20)
+    async with DockerWorkspace(workdir, image=PYTHON_IMAGE, limits=limits) as opened:
+        assert await tried(opened, MANY) < 100
+        with anyio.fail_after(60):
+            hog = await opened.run(["python3", "-c", HOG])
+        assert hog.exit_code != 0
+        assert (await opened.run(["echo", "on"])).stdout == "on\n"
+
+
+async def test_every_writable_place_but_the_workspace_has_a_size(workspace):
+    shown = await workspace.run("cat /proc/self/mounts")
+    writable = [
+        line.split()
+        for line in shown.stdout.splitlines()
+        if "rw" in line.split()[3].split(",")
+    ]
+    kinds = {
+        place: options for _, place, kind, options, *_ in writable if kind == "tmpfs"
+    }
+    assert {"/tmp", "/home/agent", "/dev/shm"} <= set(kinds)
+    assert all("size=" in options for options in kinds.values())
+
+
+# Other users of the engine.
+
+
+async def test_a_container_of_somebody_else_is_neither_used_nor_removed(engine):
+    name = f"w{uuid.uuid4().hex[:12]}"
+    options = ("--privileged", "--network", "none", "--name", f"isobox-{name}")
+    theirs = engine.call("run", "--detach", *options, PYTHON_IMAGE, "sleep", "600")
+    try:
+        with pytest.raises(IsoboxError, match=f"isobox-{name}"):
+            async with DockerWorkspace(image=PYTHON_IMAGE, workspace_id=name) as opened:
+                await opened.run(["true"])
+        state = "{{.State.Running}}"
+        shown = engine.call("inspect", "--format", state, theirs.stdout.strip())
+        assert shown.stdout == "true\n"
+    finally:
+        engine.call("rm", "--force", theirs.stdout.strip())
