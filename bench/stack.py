@@ -45,7 +45,7 @@ class Nothing:
     root = "/workspace"
 
     def __getattr__(self, name: str) -> Callable[[Op], Awaitable[None]]:
-        async def method(_op: Op) -> None:
+        async def method(*_: Op) -> None:
             return None
 
         setattr(self, name, method)

@@ -29,28 +29,28 @@ pytestmark = pytest.mark.skipif(
 #: Runs each script in a directory of its own, and tells which left a trace.
 DRIVER: Final = r"""
 import json, os, pathlib, shutil, signal, subprocess, sys
-os.makedirs("/t/bin")
-mark = pathlib.Path("/t/bin/mark")
-mark.write_text("#!/bin/sh\n: > /t/ran\n")
+os.makedirs("/mnt/bin")
+mark = pathlib.Path("/mnt/bin/mark")
+mark.write_text("#!/bin/sh\n: > /mnt/ran\n")
 mark.chmod(0o755)
 hostile = "a[$(mark)]"
 names = "x y z i n o p REPLY OPTARG MAPFILE_X".split()
-env = {"PATH": "/usr/bin:/bin:/usr/sbin:/t/bin", "HOME": "/t", "LC_ALL": "C.UTF-8"}
+env = {"PATH": "/usr/bin:/bin:/usr/sbin:/mnt/bin", "HOME": "/mnt", "LC_ALL": "C.UTF-8"}
 env.update(dict.fromkeys(names, hostile))
 ran = []
 for at, script in enumerate(json.load(sys.stdin)):
-    directory = f"/t/{at}"
+    directory = f"/mnt/{at}"
     os.mkdir(directory)
     pathlib.Path(directory, "f").write_text("mark x\n")
-    shutil.rmtree("/t/none", ignore_errors=True)
-    if os.path.exists("/t/ran"):
-        os.unlink("/t/ran")
+    shutil.rmtree("/mnt/none", ignore_errors=True)
+    if os.path.exists("/mnt/ran"):
+        os.unlink("/mnt/ran")
     process = subprocess.Popen(
         ["bash", "-c", script, "bash", hostile, hostile], env=env, cwd=directory,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        process.wait(1)
+        process.wait(0.7)
     except subprocess.TimeoutExpired:
         pass
     try:
@@ -58,7 +58,7 @@ for at, script in enumerate(json.load(sys.stdin)):
     except ProcessLookupError:
         pass
     process.wait()
-    if os.path.exists("/t/ran"):
+    if os.path.exists("/mnt/ran"):
         ran.append(at)
 print(json.dumps(ran))
 """
@@ -74,14 +74,14 @@ CORES: Final = [
     "$'mark'",
     "$'\\x6dark'",
     '$"mark"',
-    "/t/bin/mark",
-    "/t/bin/../bin//mark",
+    "/mnt/bin/mark",
+    "/mnt/bin/../bin//mark",
     "w=mark; $w",
-    "w=(mark x); \"${w[@]}\"",
+    'w=(mark x); "${w[@]}"',
     "$(echo mark)",
     "`echo mark`",
     "{mark,x}",
-    "/t/bin/mar?",
+    "/mnt/bin/mar?",
     "echo $(mark)",
     "echo `mark`",
     'echo "${w:-$(mark)}"',
@@ -111,7 +111,7 @@ CORES: Final = [
     "for ((w = x; w < 1; w++)); do break; done",
     "w=1; (( w = 0 )) || (( x ))",
     "w=0; if false; then w=1; fi; echo $((w + x))",
-    "BASH_CMDS[ls]=/t/bin/mark; ls",
+    "BASH_CMDS[ls]=/mnt/bin/mark; ls",
     "BASH_ALIASES[ls]=mark\nshopt -s expand_aliases\nls",
     "PS4='$(mark)'; set -x; true",
     "BASH_ENV=f bash -c true",
@@ -129,14 +129,13 @@ CORES: Final = [
     "find f -exec mark ';'",
     "xargs mark < f",
     "xargs -I% sh -c % < f",
-    "bash f",
     "bash < f",
     "bash /dev/./stdin < f",
     "bash //dev/fd/0 < f",
     ". /dev/../dev/stdin < f",
     "sed '1e mark' f",
     "awk 'BEGIN { system(\"mark\") }'",
-    "awk '{ print \"a;\" | \"sh\" }' f; echo mark | sh",
+    'awk \'{ print "a;" | "sh" }\' f; echo mark | sh',
     "tar cf g f --checkpoint=1 --checkpoint-action=exec=mark",
     "tar cf g -I 'mark;cat' f",
     "split --filter=mark f",
@@ -156,7 +155,7 @@ CORES: Final = [
     "/lib64/ld-linux-x86-64.so.2 /bin/sh -c mark",
     "prlimit --nofile=20 mark",
     "choom -n 1000 mark",
-    "setpriv --reset-env /t/bin/mark",
+    "setpriv --reset-env /mnt/bin/mark",
     "script -qc mark g",
     "flock g mark",
     "flock g -c mark",
@@ -172,14 +171,14 @@ CORES: Final = [
     "env -S'sh -c' mark",
     "nohup mark",
     "setsid -w mark",
-    "run-parts /t/bin",
+    "run-parts /mnt/bin",
     "ln -s /dev/stdin g; bash g < f",
-    "hash -p /t/bin/mark ls; ls",
+    "hash -p /mnt/bin/mark ls; ls",
     "compgen -W '$(mark)'",
     "eval mark",
     "eval 'm''ark'",
     "source <(echo mark)",
-    "cd /dev; sh stdin < /t/$OLDPWD/f; mark",
+    "cd /dev; sh stdin < /mnt/$OLDPWD/f; mark",
     "declare -n w=x; echo $((w))",
     "w='$(mark)'; echo ${w@P}",
     "declare -i w; w=x",
@@ -189,8 +188,8 @@ CORES: Final = [
     "shopt -s expand_aliases\nalias w=mark\nw",
     "enable -n echo; mark",
     "w() { mark; }; w",
-    "w() { \"$@\"; }; w mark",
-    "w() { eval \"$1\"; }; w mark",
+    'w() { "$@"; }; w mark',
+    'w() { eval "$1"; }; w mark',
     "exec {w}<f; bash <&$w",
     "true && { mark; }",
     "while :; do mark; break; done",
@@ -198,14 +197,14 @@ CORES: Final = [
     "case $(mark) in *) ;; esac",
     "cat <<E\n$(mark)\nE",
     "cat <<E\n${w:-`mark`}\nE",
-    "cat <<< \"$(mark)\"",
+    'cat <<< "$(mark)"',
     "bash <<< mark",
     "bash <<'E'\nmark\nE",
     "echo mark | bash",
     "echo mark | sh -s",
     "printf 'mark' | (sh)",
     "[[ a -eq a || $(mark) ]]",
-    "[ \"$(mark)\" ]",
+    '[ "$(mark)" ]',
     "w=$(mark)",
     "w=($(mark))",
     "local w=$(mark); true",
@@ -214,8 +213,8 @@ CORES: Final = [
     "echo $[ $(mark) ]",
     "echo ${w/$(mark)/}",
     "echo x >$(mark)g",
-    "wait -n -p \"$x\" & true; sleep 0.02 & wait -n -p \"$x\"",
-    "getopts a \"$x\"",
+    'wait -n -p "$x" & true; sleep 0.02 & wait -n -p "$x"',
+    'getopts a "$x"',
 ]
 
 #: What a script can be within: `@` is the script, `%` the script as one word.
@@ -237,7 +236,7 @@ AROUND: Final = [
     "{ @\n} > g",
     "{ @\n} 2>&1 | cat",
     "{ @\n} & wait",
-    "echo \"$( @\n)\"",
+    'echo "$( @\n)"',
     "w=$( @\n)",
     "cat <( @\n) > g; sleep 0.05",
     "cat <<E\n$( @\n)\nE",
@@ -287,10 +286,10 @@ def composed() -> list[str]:
     chance = random.Random(1)
     found = [*CORES]
     for core in CORES:
-        for around in chance.sample(AROUND, 4):
+        for around in chance.sample(AROUND, 2):
             once = inside(around, core)
             found.append(once)
-            if chance.random() < 0.25:
+            if chance.random() < 0.2:
                 found.append(inside(chance.choice(AROUND), once))
     for around in AROUND:
         found += [inside(around, "mark"), inside(around, "echo $((x))")]
@@ -304,16 +303,24 @@ def of_attacks() -> list[str]:
 
 def ran(scripts: list[str]) -> set[int]:
     """The scripts in which `mark` ran, by their places."""
+    # No directory can be made in a read-only system: `/mnt` is in every one.
     assert BWRAP is not None
     assert PYTHON is not None
     sandbox = [BWRAP, "--unshare-all", "--die-with-parent", "--new-session"]
     sandbox += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
     sandbox += ["--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/root"]
-    sandbox += ["--tmpfs", "/t", "--chdir", "/t", "--clearenv", PYTHON, "-c", DRIVER]
-    # No directory can be made in a read-only system: one that is there will do.
-    sandbox = ["/mnt" if each == "/t" else each for each in sandbox]
+    sandbox += [
+        "--tmpfs",
+        "/mnt",
+        "--chdir",
+        "/mnt",
+        "--clearenv",
+        PYTHON,
+        "-c",
+        DRIVER,
+    ]
     done = subprocess.run(
-        [each.replace("/t/", "/mnt/").replace('"/t"', '"/mnt"') for each in sandbox],
+        sandbox,
         input=json.dumps(scripts),
         capture_output=True,
         text=True,
@@ -333,12 +340,11 @@ def is_told(script: str) -> bool:
 
 @pytest.mark.parametrize(
     ("scripts", "least"),
-    [(composed(), 300), (of_attacks(), 80)],
+    [(composed(), 400), (of_attacks(), 150)],
     ids=["composed", "attacks"],
 )
 def test_what_bash_runs_is_read_or_in_doubt(scripts, least):
-    scripts = [each.replace("/t/", "/mnt/") for each in scripts]
     places = ran(scripts)
     assert len(places) >= least
     missed = [scripts[at] for at in sorted(places) if not is_told(scripts[at])]
-    assert missed == ["bash f"] * missed.count("bash f")
+    assert missed == []

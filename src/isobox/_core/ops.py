@@ -61,6 +61,7 @@ class Op(ABC, Generic[R_co]):
     """One thing that can happen in a sandbox.
 
     Attributes:
+        inside: Whether it needs the sandbox, and not only its workspace.
         caller: The model's tool that performs it; None for the program around.
         places: Where its paths lead, as the policy has decided on; the sandbox
             refuses an operation whose paths lead elsewhere by then. Empty where
@@ -68,6 +69,7 @@ class Op(ABC, Generic[R_co]):
     """
 
     name: ClassVar[str]
+    inside: ClassVar[bool] = True
 
     caller: str | None = field(default=None, repr=False)
     places: tuple[Place, ...] = field(default=(), repr=False)
@@ -503,6 +505,7 @@ class Connect(Op[Ongoing]):
     """
 
     name: ClassVar[str] = "connect"
+    inside: ClassVar[bool] = False
 
     host: str
     port: int
@@ -537,6 +540,7 @@ class CallTool(Op[object]):
     """
 
     name: ClassVar[str] = "call_tool"
+    inside: ClassVar[bool] = False
 
     server: str
     kind: Asked = "tool"
@@ -566,6 +570,7 @@ class Checkpoint(Op[None]):
     """
 
     name: ClassVar[str] = "checkpoint"
+    inside: ClassVar[bool] = False
 
     stage: str
     text: str = ""

@@ -44,7 +44,8 @@ class _Bottom(Perform):
 
     @override
     async def __call__(self, op: Op[R], /) -> R:
-        await self._sandbox.ready()
+        if op.inside:
+            await self._sandbox.ready()
         return await op.on(self._sandbox)
 
 

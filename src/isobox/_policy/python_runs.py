@@ -22,7 +22,9 @@ _PROGRAMS: Final = frozenset(
 #: Functions of which every argument is a word of the command.
 _WORDS: Final = frozenset({"asyncio.create_subprocess_exec"})
 #: Modules that are never passed on: what is called by way of them has a name.
-_MODULES: Final = frozenset({"os", "posix", "nt", "pty", "subprocess", "_posixsubprocess"})
+_MODULES: Final = frozenset(
+    {"os", "posix", "nt", "pty", "subprocess", "_posixsubprocess"}
+)
 #: Names of functions that run programs, by whatever way they are reached.
 _TELLING: Final = frozenset(
     {"system", "popen", "Popen", "check_call", "check_output", "getoutput"}

@@ -31,7 +31,7 @@ async def serve(request: run.Request, *, servers: str | None, http: str | None) 
     try:
         # The SDK is large, and no other command needs it.
         from isobox.mcp.questions import Questions  # noqa: PLC0415
-        from isobox.mcp.server import server  # noqa: PLC0415
+        from isobox.mcp.serving import server  # noqa: PLC0415
     except ImportError as error:
         raise BackendMissingError(
             "`isobox mcp` needs an extra: pip install 'isobox[mcp]'"

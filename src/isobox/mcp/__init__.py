@@ -5,24 +5,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from isobox.errors import BackendMissingError
 
 if TYPE_CHECKING:
     from isobox.mcp.questions import Questions
-    from isobox.mcp.server import server
+    from isobox.mcp.serving import server
 
 __all__ = ["Questions", "server"]
 
+_HOMES = {"Questions": "isobox.mcp.questions", "server": "isobox.mcp.serving"}
+
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from isobox.mcp import questions, server  # noqa: PLC0415 - the SDK is large
+        return getattr(import_module(_HOMES[name]), name)
     except ImportError as error:
         raise BackendMissingError(
             "serving MCP needs an extra: pip install 'isobox[mcp]'"
         ) from error
-    return questions.Questions if name == "Questions" else server.server

@@ -66,8 +66,9 @@ def _codex(command: Sequence[str]) -> str:
 
 
 def _toml(word: str) -> str:
-    # A basic string of TOML takes the escapes of JSON, but for DEL as it is.
-    return json.dumps(word).replace("\x7f", "\\u007f")
+    # A basic string of TOML takes the escapes of JSON, but no halves of a pair,
+    # and no DEL as it is.
+    return json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _claude(command: Sequence[str]) -> str:

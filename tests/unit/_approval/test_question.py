@@ -13,7 +13,7 @@ import pytest
 from isobox import abc
 from isobox._approval import memory, question
 from isobox._approval.question import Answer, Answers
-from isobox.errors import InvalidArgumentError
+from isobox.errors import InvalidArgumentError, LimitError
 
 pytestmark = pytest.mark.anyio
 
@@ -439,7 +439,8 @@ async def test_so_many_questions_are_open_at_once(monkeypatch):
         asyncio.ensure_future(ask(answers, connect(f"{n}.test"))) for n in range(2)
     ]
     await asyncio.sleep(0.01)
-    assert await ask(answers, connect("2.test")) is False
+    with pytest.raises(LimitError, match="2 questions wait"):
+        await ask(answers, connect("2.test"))
     person.may_answer.set()
     assert await asyncio.gather(*waiting) == [True, True]
     assert await ask(answers, connect("2.test")) is True

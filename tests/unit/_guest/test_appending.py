@@ -192,10 +192,10 @@ def test_what_breaks_off_leaves_nothing(guest, tmp_path, whole):
     if whole == "replace":
         place.mkdir()
         (place / "old").touch()
-    before = [each for each in tmp_path.rglob("*")]
+    before = list(tmp_path.rglob("*"))
     broken = tar_of(a=b"1", b=b"2" * 5000)[:3000]
     assert push(guest, place, broken, whole).error["code"] == "archive"
-    assert [each for each in tmp_path.rglob("*")] == before
+    assert list(tmp_path.rglob("*")) == before
 
 
 def test_a_cancelled_push_leaves_nothing(guest, tmp_path):

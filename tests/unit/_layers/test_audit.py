@@ -37,6 +37,9 @@ class Scripted:
         self.ends = ends
         self.going = []
 
+    async def ready(self):
+        """It is."""
+
     def __getattr__(self, name):
         async def method(op):
             await asyncio.sleep(0)
@@ -138,6 +141,9 @@ class Stream(Ongoing):
 
 
 class Reads:
+    async def ready(self):
+        """It is."""
+
     def __init__(self):
         self.stream = Stream()
 
@@ -169,5 +175,8 @@ def test_a_secret_is_masked_before_a_text_is_cut():
 
 
 class Runs:
+    async def ready(self):
+        """It is."""
+
     async def spawn(self, op):
         return None

@@ -27,6 +27,9 @@ class Sandbox:
     def __init__(self):
         self.reached = []
 
+    async def ready(self):
+        """It is."""
+
     async def write(self, op):
         self.reached.append(op)
 
@@ -151,38 +154,47 @@ async def test_a_yes_for_the_session_is_one_to_the_same_by_the_same_rule():
 
 
 class Changing(Sandbox):
-    """Has one change, and another one once it was shown."""
+    """Has two changes, of which it shows those that are asked for."""
 
-    def __init__(self, *texts):
+    def __init__(self, error=None):
         super().__init__()
-        self.texts = list(texts)
+        self.asked = []
+        self.error = error
 
     async def diff(self, op):
-        text = self.texts.pop(0)
-        return Changes(tuple(Change(n, "added", "file", text=text) for n in "ab"))
+        self.asked.append(op)
+        if self.error is not None:
+            raise self.error
+        names = [name for name in "ab" if op.paths is None or name in op.paths]
+        return Changes(tuple(Change(n, "added", "file", digest=n) for n in names))
 
     async def apply(self, op):
         self.reached.append(op)
 
 
-@pytest.mark.parametrize(("then", "applied"), [("+good\n", 1), ("+evil\n", 0)])
-@pytest.mark.parametrize("paths", [None, ("a",)])
-async def test_what_is_applied_is_what_was_shown(then, applied, paths):
-    sandbox = Changing("+good\n", then)
-    perform = stack(sandbox, Person(True))
-    if applied:
-        await perform(abc.Apply(paths=paths))
-    else:
-        with pytest.raises(ConflictError, match="shown"):
-            await perform(abc.Apply(paths=paths))
-    assert len(sandbox.reached) == applied
-    assert sandbox.texts == []
+@pytest.mark.parametrize("paths", [None, ("a",), ("c",)])
+async def test_what_is_applied_is_what_was_shown(paths):
+    sandbox, person = Changing(), Person(True)
+    await stack(sandbox, person)(abc.Apply(paths=paths))
+    (looked,), (applied,) = sandbox.asked, sandbox.reached
+    assert (looked.paths, looked.digest) == (paths, True)
+    shown = [change.path for change in applied.shown]
+    assert shown == {None: ["a", "b"], ("a",): ["a"], ("c",): []}[paths]
+    assert all(f"file {name}" in person.asked[0].preview for name in shown)
 
 
-async def test_what_is_not_applied_may_change_meanwhile():
-    sandbox = Changing("+good\n", "+evil\n")
-    await stack(sandbox, Person(True))(abc.Apply(paths=("c",)))
-    assert len(sandbox.reached) == 1
+async def test_what_could_not_be_shown_is_not_applied():
+    sandbox = Changing(ConflictError("not now"))
+    await stack(sandbox, Person(True))(abc.Apply())
+    (applied,) = sandbox.reached
+    assert applied.shown == ()
+
+
+async def test_what_nobody_is_asked_about_is_applied_as_it_is():
+    sandbox = Changing()
+    await stack(sandbox, None, Policy.allow_all())(abc.Apply())
+    (applied,) = sandbox.reached
+    assert (sandbox.asked, applied.shown) == ([], None)
 
 
 async def test_values_of_secrets_are_masked_in_what_a_person_sees():

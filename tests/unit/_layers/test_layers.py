@@ -42,6 +42,9 @@ class Recorder:
         self.reached: list[Any] = []
         self.result = result
 
+    async def ready(self) -> None:
+        """It is."""
+
     def __getattr__(self, name: str) -> Any:
         async def method(op: Any) -> Any:
             self.reached.append(op)

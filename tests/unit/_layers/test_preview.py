@@ -188,21 +188,26 @@ async def test_what_is_removed_is_counted():
 async def test_an_apply_shows_what_would_come():
     async def inner(op):
         assert isinstance(op, abc.Diff)
+        assert (op.paths, op.digest) == (("sub/",), True)
+        text = "--- a/a\n+++ b/a\n-x\n+y\n"
         return Changes(
             (
-                Change("a", "modified", "file", text="-x\n+y\n"),
-                Change("bin", "added", "symlink", refused="it leaves the tree"),
+                Change("a", "modified", "file", text=text, mode=0o755, old_mode=0o644),
+                Change("l", "added", "symlink", "it leaves the tree", target="/etc"),
+                Change("bin", "added", "file", mode=0o644, size=3, digest="d1"),
                 Change("sub/b", "removed", "file"),
-            )
+            ),
+            truncated=True,
         )
 
-    assert await preview(abc.Apply(), inner) == (
-        "modified file a\n-x\n+y\n"
-        "added symlink bin (refused: it leaves the tree)\n"
-        "removed file sub/b"
+    assert await preview(abc.Apply(paths=("sub/",)), inner) == (
+        "modified file a (mode 0644 -> 0755)\n"
+        "added symlink l (leads to /etc; refused: it leaves the tree)\n"
+        "added file bin (3 bytes; SHA-256 d1; mode 0644)\n"
+        "removed file sub/b\n"
+        "[there are more changes than were looked at]\n"
+        "--- a/a\n+++ b/a\n-x\n+y"
     )
-    chosen = await preview(abc.Apply(paths=("sub/",)), inner)
-    assert chosen == "removed file sub/b"
 
 
 async def test_a_checkpoint_shows_its_text():

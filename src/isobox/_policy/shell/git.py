@@ -122,7 +122,11 @@ def _configure(call: Call, name: str, value: Word, reading: Reading) -> None:
         return
     if _HARMLESS.fullmatch(key):
         return
-    if _SHOWS.fullmatch(key) and value.text in ("", "cat", "true") and not value.dynamic:
+    if (
+        _SHOWS.fullmatch(key)
+        and value.text in ("", "cat", "true")
+        and not value.dynamic
+    ):
         return
     reading.doubt(f"git is told to use {name}, which may run a program")
     if value.text and not value.dynamic and (_RUNS.fullmatch(key) or alias):

@@ -32,7 +32,12 @@ _PYTHON_OPTIONS: Final = Options.of(
 )
 _NODE: Final = frozenset(
     {"--eval", "--print", "--require", "--import", "-r", "--loader", "--interactive"}
-    | {"--experimental-loader", "-i", "--env-file", "--experimental-default-config-file"}
+    | {
+        "--experimental-loader",
+        "-i",
+        "--env-file",
+        "--experimental-default-config-file",
+    }
 )
 #: Interpreters whose code is not read, and the letters and names that hold it.
 OTHERS: Final[dict[str, tuple[str, frozenset[str]]]] = {
@@ -87,7 +92,9 @@ def shell(call: Call, reading: Reading) -> bool:
     """Read the script that a shell is handed; False where it is in a file."""
     name = call.name or ""
     arguments = [word for word in call.arguments if not word.text.startswith("+")]
-    if any(w.text[:2] in ("+o", "+O") or _LONG.fullmatch(w.text) for w in call.arguments):
+    if any(
+        w.text[:2] in ("+o", "+O") or _LONG.fullmatch(w.text) for w in call.arguments
+    ):
         reading.doubt(f"{name} has options that are not read")
     options, at = split(arguments, _SHELL)
     given = {each.name for each in options}

@@ -27,8 +27,8 @@ class Launcher:
     """
 
     commands: frozenset[str]
-    options: Options = Options.of()
-    operands: int = 0
+    options: Options
+    operands: int
 
 
 def _by(

@@ -57,7 +57,13 @@ _TELLING: Final = (
 
 
 #: Programs that variables name for what they are.
-_ORDINARY: Final = interpreters.OTHERS.keys() | {"python", "docker", "npm", "yarn", "pip"}
+_ORDINARY: Final = interpreters.OTHERS.keys() | {
+    "python",
+    "docker",
+    "npm",
+    "yarn",
+    "pip",
+}
 
 
 @lru_cache(maxsize=4096)
@@ -80,6 +86,13 @@ def _is_told(name: str) -> bool:
 
 def _shorter(name: str) -> list[str]:
     """A name without its endings and its beginning, the longest first."""
+    found = [*_without_endings(name), *_without_endings(_MACHINE.sub("", name))]
+    of_gnu = [each.removeprefix("g") for each in found if each[:1] == "g"]
+    small = [each.lower() for each in found]
+    return list(dict.fromkeys(filter(None, (*found, *small, *of_gnu))))
+
+
+def _without_endings(name: str) -> list[str]:
     found = [name]
     for _ in range(_MOST):
         last = found[-1]
@@ -88,10 +101,7 @@ def _shorter(name: str) -> list[str]:
         if shorter in ("", last):
             break
         found.append(shorter)
-    plain = [_MACHINE.sub("", each) for each in found]
-    of_gnu = [each.removeprefix("g") for each in plain if each[:1] == "g"]
-    small = [each.lower() for each in (*found, *plain)]
-    return list(dict.fromkeys(each for each in (*found, *plain, *small, *of_gnu) if each))
+    return found
 
 
 def is_known(name: str) -> bool:
@@ -100,12 +110,11 @@ def is_known(name: str) -> bool:
 
 
 def is_disguised(name: str) -> bool:
-    """Whether a name is that of a program that people know, changed by more
-    than a version."""
+    """Whether a name is a known program's with more changed than its version."""
     kind = kind_of(name)
     if kind == name or kind not in KNOWN - BUILTINS:
         return False
-    return not _VERSION.sub("", name) == kind
+    return _VERSION.sub("", name) != kind
 
 
 def tells(text: str) -> bool:

@@ -80,7 +80,9 @@ OPAQUE_OPTIONS: Final[dict[str, re.Pattern[str]]] = {
     "npm": re.compile(r"--script-shell.*|--node-options.*|exec|x"),
     "openssl": re.compile(r"-engine|-provider.*|-config"),
     "patch": re.compile(r"-e|--ed"),
-    "pip": re.compile(r"--python.*|--global-option.*|--build-option.*|-C.*|--config-.*"),
+    "pip": re.compile(
+        r"--python.*|--global-option.*|--build-option.*|-C.*|--config-.*"
+    ),
     "rpm": re.compile(r"--pipe.*|-E.*|--eval.*|--define.*"),
     "rustc": re.compile(r"-C.*linker.*|-Clinker.*|--codegen.*|linker=.*"),
     "ssh-add": re.compile(r"-[sS].*"),

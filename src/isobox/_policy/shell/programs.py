@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from isobox._policy.shell.reading import Call, Reading
 
+
 def examine(name: str, call: Call, reading: Reading) -> None:
     """Note what a program would run."""
     if name in OPAQUE:
@@ -178,9 +179,8 @@ def _make(call: Call, reading: Reading) -> None:
             reading.doubt(f"make is given what may be a command: {word.text}")
         elif equals and not name.startswith("-"):
             shell = _MAKE_STEERS.fullmatch(name.rstrip(":?+"))
-            if shell or _MAKE_RUNS.search(value) or _MAKE_NAME.search(name):
-                reading.doubt(f"make is told to run other programs: {word.text}")
-            elif naming.runs(value):
+            odd = _MAKE_RUNS.search(value) or _MAKE_NAME.search(name)
+            if shell or odd or naming.runs(value):
                 reading.doubt(f"make is told to run other programs: {word.text}")
         elif re.match(r"--ev|-E", word.text) or word.text == "-":
             reading.doubt(f"make is told to run other programs: {word.text}")
@@ -240,7 +240,9 @@ def _coreutils(call: Call, reading: Reading) -> None:
         name = word.text.removeprefix("--coreutils-prog=")
         if name != word.text:
             rest = call.arguments[at + 1 :]
-            reading.invoke(call.inner((word.starting(len(word.text) - len(name)), *rest)))
+            reading.invoke(
+                call.inner((word.starting(len(word.text) - len(name)), *rest))
+            )
             return
 
 

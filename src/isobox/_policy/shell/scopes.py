@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from isobox._policy.shell.variables import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tree_sitter import Node
 
@@ -47,7 +46,7 @@ def scoped(
     node: Node, following: Sequence[Step], scope: Scope
 ) -> list[tuple[Node | Callable[[], None], Scope]]:
     """What is to be walked next, and where it is."""
-    found = list[tuple["Node | Callable[[], None]", Scope]]()
+    found: list[tuple[Node | Callable[[], None], Scope]] = []
     inner = scope
     for at, step in enumerate(following):
         if isinstance(step, Apart):

@@ -196,9 +196,7 @@ class Simple:
             self._first(words)
         self._assign(words)
         given = tuple((each.name, each.value) for each in self._assignments)
-        self._walk.reading.invoke(
-            Call(words, given, self._walk.through, self._given)
-        )
+        self._walk.reading.invoke(Call(words, given, self._walk.through, self._given))
         return self._following
 
     def _assign(self, words: tuple[Word, ...]) -> None:

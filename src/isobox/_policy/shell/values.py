@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _VARIABLE: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _INDEX: Final = re.compile(rb"\[[0-9]+\]=")
+_PLAIN: Final = re.compile(r"[\w./-]+", re.ASCII)
 _RANGE: Final = re.compile(r"\{-?[0-9]+\.\.-?[0-9]+(?:\.\.-?[0-9]+)?\}")
 
 
@@ -61,19 +62,16 @@ def _indexes(walk: Walk, array: Node) -> None:
             walk.reading.doubt("calculates with what only running it tells")
 
 
-def looped(walk: Walk, node: Node, name: str) -> tuple[list[Assigned], bool]:
-    """What a loop sets its variable to, and whether it does at all."""
+def looped(walk: Walk, node: Node, name: str) -> list[Assigned]:
+    """What a loop sets its variable to."""
     nodes = node.children_by_field_name("value")
     texts = [walk.text(each).decode(errors="replace") for each in nodes]
-    found = list[Assigned]()
-    surely = False
-    for text in texts:
-        if is_number(text) or _RANGE.fullmatch(text):
-            found.append(Assigned(name, "0"))
-            surely = True
-        elif re.fullmatch(r"[\w./-]+", text):
-            found.append(Assigned(name, text))
-            surely = True
-        else:
-            found.append(value(name, text))
-    return found or [Assigned(name)], surely
+    return [_item(name, each) for each in texts] or [Assigned(name)]
+
+
+def _item(name: str, text: str) -> Assigned:
+    if is_number(text) or _RANGE.fullmatch(text):
+        return Assigned(name, number=True)
+    if _PLAIN.fullmatch(text):
+        return Assigned(name, text)
+    return value(name, text)

@@ -292,8 +292,7 @@ class Walk:
         if variable is None:
             return found
         name = self.text(variable).decode(errors="replace")
-        sets, surely = values.looped(self, node, name)
-        for each in sets:
+        for each in values.looped(self, node, name):
             self.reading.assign(each)
         body = node.child_by_field_name("body")
         at = found.index(body) if body in found else 0
@@ -341,7 +340,7 @@ class Walk:
         return self.expansions([node])
 
     def _subscript(self, node: Node) -> Sequence[Step]:
-        name, opening, *index, closing = node.children
+        _, opening, *index, closing = node.children
         written = self.source[opening.end_byte : closing.start_byte]
         self._no_gaps(node.children)
         if written in (b"@", b"*"):

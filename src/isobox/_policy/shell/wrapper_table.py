@@ -42,7 +42,10 @@ _SETARCH: Final = Wrapper(
     ),
 )
 _PACKAGE: Final = Wrapper(
-    Options.of("pc --package --from --with --python --call", "qy --yes --no --quiet --no-install --ignore-existing --offline"),
+    Options.of(
+        "pc --package --from --with --python --call",
+        "qy --yes --no --quiet --no-install --ignore-existing --offline",
+    ),
     scripts=frozenset({"c", "--call"}),
 )
 _VIRTUAL: Final = Wrapper(Options.of("pq --bind --setenv", "v"))
@@ -67,7 +70,9 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     **dict.fromkeys(_PLAIN, Wrapper(Options.of())),
     **dict.fromkeys(("npx", "bunx", "pnpx", "uvx"), _PACKAGE),
     **dict.fromkeys(("gosu", "su-exec", "setuidgid", "s6-setuidgid"), _AS_USER),
-    **dict.fromkeys(("envdir", "faketime", "gdbserver", "runcon", "envuidgid"), _AS_USER),
+    **dict.fromkeys(
+        ("envdir", "faketime", "gdbserver", "runcon", "envuidgid"), _AS_USER
+    ),
     "chroot": Wrapper(Options.of("--userspec --groups", "--skip-chdir"), operands=1),
     "chrt": Wrapper(Options.of("pTPD", "abdfimorv"), operands=1),
     "command": Wrapper(Options.of("", "pvV"), looks_up=frozenset("vV")),

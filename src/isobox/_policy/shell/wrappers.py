@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy.shell.options import Option, split, strange
-from isobox._policy.shell.wrapper_table import WRAPPERS, Wrapper
 from isobox._policy.shell.words import Word, literal
+from isobox._policy.shell.wrapper_table import WRAPPERS, Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,9 @@ def peel(call: Call, reading: Reading) -> Call | None:
     if wrapper.assigns:
         assignments, words = _assigned(words)
     if call.kind == "setarch" and words and _MACHINE.fullmatch(words[0].text):
-        words = words[1:]
+        more, at = split(words[1:], wrapper.options)
+        _note(name, wrapper, more, call, reading)
+        words = words[1 + at :]
     words = words[wrapper.operands :]
     if words and wrapper.operands and words[0].text in _SCRIPTS:
         join(call, words[1:2], reading)

@@ -280,12 +280,12 @@ class StreamsContract(Contract):
         await workspace.write("sub/file", "")
         async with (
             await workspace.start(["sleep", "60"]) as one,
-            await workspace.start("sleep 61", cwd="sub") as other,
+            await workspace.start(["sleep", "61"], cwd="sub") as other,
         ):
             found = {each.id: each for each in await workspace.processes()}
             assert found[one.id].command == ("sleep", "60")
             assert found[one.id].cwd == workspace.root
-            assert found[other.id].command == "sleep 61"
+            assert found[other.id].command == ("sleep", "61")
             assert found[other.id].cwd == f"{workspace.root}/sub"
             assert found[one.id].end is None
             assert abs(found[one.id].since - time.time()) < 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -65,7 +66,7 @@ async def test_a_killed_host_leaves_whole_lines(tmp_path):
             context(tmp_path).exists()
         ) else []  # fmt: skip
         begins = [at for at, number in enumerate(found) if number == 0] + [len(found)]
-        for begin, end in zip(begins, begins[1:], strict=False):
+        for begin, end in itertools.pairwise(begins):
             assert found[begin:end] == list(range(end - begin))
     async with LocalWorkspace(tmp_path) as workspace:
         await workspace.offload_context("s", [{"n": -1}])

@@ -92,9 +92,7 @@ def test_secrets_are_masked_wherever_they_stand():
     assert len(sifter.aside) == 3
 
 
-@pytest.mark.parametrize(
-    "bad", [object(), {1, 2}, 1j, float("inf"), lambda: None]
-)
+@pytest.mark.parametrize("bad", [object(), {1, 2}, 1j, float("inf"), lambda: None])
 def test_what_json_cannot_hold_is_refused(bad):
     for redactor in (None, Redactor([SECRET])):
         with pytest.raises(InvalidArgumentError):
