@@ -206,8 +206,9 @@ class PipedRunning:
             task.cancel()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
+        for number in (0, 1, 2):
+            self._process._transport.get_pipe_transport(number).close()
         await self._process.wait()
-        self._process._transport.close()
 
 
 class TerminalRunning:

@@ -16,7 +16,7 @@ from isobox import (
     Pending,
     Policy,
 )
-from isobox.errors import PolicyDeniedError
+from isobox.errors import InvalidArgumentError, PolicyDeniedError
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,10 @@ class Person:
 
 def files(work):
     for name in ("a", "b"):
-        (work / name).mkdir(exist_ok=True)
+        (work / name).mkdir(exist_ok=True, parents=True)
+        # Whoever works there may remove it.
+        for each in (work, work / name):
+            each.chmod(0o777)
 
 
 @pytest.mark.parametrize(("scope", "asked"), [("once", 2), ("session", 1)])
@@ -69,6 +72,49 @@ async def test_an_answer_holds_as_long_as_it_says(kind, work, scope, asked):
     assert {each.workspace for each in person.asked} == {ws.workspace_id}
     assert person.asked[0].preview == f"in {where}\nrm -r a"
     assert person.asked[0].risk == "removes files"
+
+
+async def test_a_yes_for_the_session_is_for_the_directory_too(kind, work):
+    person = Person(Answer(True, "session"))
+    async with kind(work, policy=Policy.auto(), approve=person) as ws:
+        shell = ws.shell("s")
+
+        async def removed(times):
+            files(work)
+            files(work / "other")
+            await shell.run("rm -r a", check=True)
+            assert len(person.asked) == times
+
+        (work / "other").mkdir()
+        await removed(1)
+        await removed(1)
+        assert not (work / "a").exists()
+        # Whatever the shell says of itself.
+        await shell.run("cd other; PWD=..; pwd() { echo ..; }")
+        await removed(2)
+        await removed(2)
+        await shell.run("cd ..")
+        await removed(2)
+        assert [each.facts["cwd"] for each in person.asked] == [
+            ws.root,
+            f"{ws.root}/other",
+        ]
+
+
+async def test_a_directory_of_the_same_name_is_told_by_where_it_is(kind, work):
+    person = Person(Answer(True, "session"))
+    async with kind(work, policy=Policy.auto(), approve=person) as ws:
+        files(work / "one")
+        files(work / "two")
+        (work / "link").symlink_to("one")
+        shell = ws.shell("s")
+        await shell.run("cd link")
+        await shell.run("rm -r a", check=True)
+        await shell.run("cd ..")
+        await ws.run("ln -sfn two link")
+        await shell.run("cd link")
+        await shell.run("rm -r a", check=True)
+    assert len(person.asked) == 2
 
 
 async def test_a_reset_begins_a_session(kind, work):
@@ -158,3 +204,42 @@ async def test_a_server_answers_by_id(kind, work):
     assert found[0].ok
     assert "not b" in str(found[1])
     assert list(work.iterdir()) == [work / "b"]
+
+
+async def test_a_workspace_on_the_home_cannot_answer_for_others(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    project = home / "project"
+    project.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME")
+    forge = """
+        mkdir -p .local/state/isobox/approvals; echo x > .local/state/isobox/approvals/x
+        mv .local aside; mv .local/state .local/aside; mv .local/state/isobox aside
+        mkdir -p .local/state/isobox/approvals; echo y > .local/state/isobox/approvals/y
+        rm -r .local; touch .local/mine .local/state/mine
+    """
+    for mode in ("live", "copy"):
+        async with BubblewrapWorkspace(home, mode=mode) as ws:
+            await ws.run(forge)
+            if mode == "copy":
+                await ws.apply(skip_refused=True)
+        kept = home / ".local/state/isobox"
+        assert not kept.is_symlink()
+        assert [*kept.rglob("*")] == [], mode
+    # What the host keeps there is found as before.
+    person = Person(Answer(True, "project"))
+    for _ in range(2):
+        files(project)
+        async with BubblewrapWorkspace(
+            project, policy=Policy.auto(), approve=person
+        ) as ws:
+            await ws.run("rm -r a", check=True)
+    assert len(person.asked) == 1
+
+
+async def test_a_workspace_where_answers_are_kept_is_refused(tmp_path, state):
+    for place in (state / "isobox", state / "isobox" / "approvals"):
+        place.mkdir(parents=True, exist_ok=True)
+        with pytest.raises(InvalidArgumentError, match="must not write"):
+            async with BubblewrapWorkspace(place):
+                pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import stat
 import pytest
 
 from isobox import (
@@ -96,9 +98,10 @@ async def test_the_message_of_a_no_reaches_the_model(kind, work):
     async with kind(work, policy=Policy.auto(), approve=person) as ws:
         tools = {tool.name: tool for tool in await ws.list_tools()}
         result = await tools["Bash"](command="rm -rf folder")
+        where = ws.root
     assert "keep that folder, please" in str(result)
     assert (work / "folder").is_dir()
-    assert person.asked[0].preview == "rm -rf folder"
+    assert person.asked[0].preview == f"in {where}\nrm -rf folder"
 
 
 async def test_the_changes_of_a_private_view_are_what_there_is_to_judge(work):
@@ -119,6 +122,39 @@ async def test_the_changes_of_a_private_view_are_what_there_is_to_judge(work):
     assert "-old\n+new" in apply.preview
     assert apply.risk == "changes the directory on the host"
     assert (work / "file").read_text() == "new\n"
+
+
+async def test_nothing_that_a_patch_does_not_show_is_left_out(work):
+    person = Person(True)
+    (work / "gone").write_bytes(b"")
+    (work / "mode").write_text("x")
+    policy = Policy.auto()
+    async with BubblewrapWorkspace(
+        work, mode="copy", policy=policy, approve=person
+    ) as ws:
+        # So long a text does not push it out of what is shown.
+        await ws.write("a-long-one", b"line of text\n" * 4000)
+        await ws.write("program", b"\x7fELF" * 100, mode=0o755)
+        script = (
+            "rm gone; chmod 700 mode; ln -s program link; mkdir new; touch new/none"
+        )
+        await ws.run(script, check=True)
+        await ws.checkpoint("apply")
+    (checkpoint,) = person.asked
+    digest = sha(b"\x7fELF" * 100)
+    mode = stat.S_IMODE((work / "mode").stat().st_mode)
+    assert {
+        f"added file program (400 bytes; SHA-256 {digest}; mode 0755)",
+        "removed file gone",
+        f"modified file mode (1 bytes; SHA-256 {sha(b'x')}; mode {mode:04o} -> 0700)",
+        "added symlink link (leads to program)",
+        "added directory new (mode 0755)",
+        f"added file new/none (0 bytes; SHA-256 {sha(b'')}; mode 0644)",
+    } <= set(checkpoint.preview.splitlines())
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
 
 
 async def test_what_is_not_approved_is_not_applied(work):

@@ -9,6 +9,7 @@ import json
 import time
 
 import pytest
+from tests.unit._policy import shell_attacks
 
 from isobox import (
     Answer,
@@ -126,6 +127,23 @@ def test_a_policy_file_is_read_in_a_time_that_its_length_bounds():
 )
 def test_auto_asks_about_other_ways_to_write_the_same(text):
     assert Policy.auto().decide(script(text)).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    "scripts",
+    [
+        pytest.param(shell_attacks.VARIABLES, id="variables"),
+        pytest.param(shell_attacks.CALCULATIONS, id="calculations"),
+        pytest.param(shell_attacks.RUNNERS, id="runners"),
+        pytest.param(shell_attacks.STREAMS, id="streams"),
+        pytest.param(shell_attacks.NAMES, id="names"),
+        pytest.param(shell_attacks.SYNTAX, id="syntax"),
+    ],
+)
+def test_no_way_to_run_a_program_goes_past_a_rule_about_it(scripts):
+    policy = ANY.with_rules([Rule(verdict="ask", programs=("rm",))])
+    went = [each for each in scripts if policy.decide(script(each)).verdict != "ask"]
+    assert went == []
 
 
 # -- approval

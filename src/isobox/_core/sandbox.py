@@ -132,6 +132,9 @@ class Sandbox(ABC):
     async def write(self, op: ops.Write, /) -> Entry:
         """Replace a file's content; readers see the old or the new, whole.
 
+        With `append`, lines are added to it instead: all of them, or none but
+        where the sandbox dies.
+
         Raises:
             ConflictError: `if_match` is not the digest of what is there.
             PathIsDirectoryError: It is a directory.
@@ -139,7 +142,8 @@ class Sandbox(ABC):
             PathMissingError: A parent is missing and `parents` is false.
             NotRegularFileError: It is a FIFO, a socket or a device.
             PathAccessError: The sandbox's user may not write there.
-            StorageError: The file system is full or read-only.
+            StorageError: The file system is full or read-only, or others hold
+                the lock to append.
         """
 
     @abstractmethod
@@ -216,7 +220,9 @@ class Sandbox(ABC):
         """Unpack a tar stream into a directory.
 
         Raises:
-            ArchiveError: A member is refused; what came before it stays.
+            ArchiveError: A member is refused; what came before it stays, unless
+                the directory is made whole.
+            PathExistsError: It is to be made anew, and is there.
             PathNotDirectoryError: The path is not a directory.
         """
 

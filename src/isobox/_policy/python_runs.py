@@ -87,7 +87,7 @@ class Runs:
         if name in _ALL or last.rpartition(".")[2] in _TELLING:
             if isinstance(node, ast.Attribute) or name != node.id:
                 self.doubts[_UNKNOWN] = None
-        elif name in _MODULES and name is not None:
+        elif name in _MODULES:
             self.doubts[f"it passes on {name}, which runs programs"] = None
         if isinstance(node, ast.Attribute):
             self._called |= {id(each) for each in _roots(node)}

@@ -9,7 +9,7 @@ from tests.meta.test_ops import example
 
 from isobox import Policy, Rule, abc
 from isobox._approval.key import keys_of
-from isobox._core.ops import Replacement
+from isobox._core.ops import Place, Replacement
 from isobox._core.patch import FileChange
 
 ROOT = "/workspace"
@@ -45,8 +45,8 @@ def run(script, **changes):
     return abc.Spawn(script=script, **{"cwd": ROOT, **changes})
 
 
-def turn(script, session="default"):
-    return abc.Script(process=None, session_id=session, script=script)
+def turn(script, session="default", cwd=ROOT):
+    return abc.Script(process=None, session_id=session, script=script, cwd=cwd)
 
 
 def change(kind, path="/workspace/secret", target=None):
@@ -91,6 +91,7 @@ OTHER = [
     (run("git push"), run("git push", user="root")),
     (run("git push"), turn("git push")),
     (turn("git push"), turn("git push", "other")),
+    (turn("git push"), turn("git push", cwd="/workspace/other")),
     (run("git push"), run("git push; rm x")),
     (abc.Write(path=SECRET, body=b"a"), abc.Write(path=SECRET + "s", body=b"a")),
     (abc.Write(path=SECRET, body=b"a"), abc.Remove(path=SECRET)),
@@ -171,3 +172,18 @@ def test_every_operation_has_a_key_of_words(op):
         assert key[0] == "all"
         assert all(isinstance(word, str) for word in key)
         assert tuple(json.loads(json.dumps(key))) == key
+
+
+def test_a_script_in_a_directory_that_nobody_knows_is_asked_each_time():
+    assert not keys(turn("git push", cwd=None))
+
+
+def test_a_link_that_leads_elsewhere_makes_another_question():
+    link = "/workspace/secret"
+    one, other, plain = (
+        abc.Write(path=link, body=b"", places=(Place(link, True, real),))
+        for real in ("/workspace/secrets/a", "/workspace/secrets/b", link)
+    )
+    assert keys(one)
+    assert not keys(one) & keys(other)
+    assert keys(plain) == keys(abc.Write(path=link, body=b""))

@@ -180,3 +180,53 @@ class Runs:
 
     async def spawn(self, op):
         return None
+
+
+class Failing(MemorySink):
+    """Takes records but for some."""
+
+    def __init__(self):
+        super().__init__()
+        self.fails = False
+
+    def put(self, record):
+        if self.fails:
+            raise OSError("the disk is full")
+        super().put(record)
+
+
+def test_an_outcome_that_is_not_taken_is_owed_and_nothing_else_happens(caplog):
+    sink, sandbox = Failing(), Reads()
+    audit = Audit(sink, workspace="w", backend="b")
+    perform = compose(sandbox, [audit])
+    asyncio.run(perform(abc.Read(path="/w/a")))
+    sink.fails = True
+    with pytest.raises(OSError, match="full"):
+        sandbox.stream._ended({"exit_code": 3})
+    assert "did not take the outcome of operation 1" in caplog.text
+    sandbox.stream = Stream()
+    for _ in range(2):
+        with pytest.raises(OSError, match="full"):
+            asyncio.run(perform(abc.Read(path="/w/b")))
+    assert len(sink.records) == 1
+    sink.fails = False
+    asyncio.run(perform(abc.Read(path="/w/c")))
+    kinds = [(each["kind"], each["number"]) for each in sink.records]
+    assert kinds == [("intent", 1), ("outcome", 1), ("intent", 4)]
+    assert sink.records[1]["end"] == {"exit_code": 3}
+
+
+def test_a_close_that_cannot_be_recorded_raises_and_forgets_nothing(caplog):
+    sink, sandbox = Failing(), Reads()
+    audit = Audit(sink, workspace="w", backend="b")
+    for _ in range(2):
+        sandbox.stream = Stream()
+        asyncio.run(compose(sandbox, [audit])(abc.Read(path="/w/a")))
+    sink.fails = True
+    with pytest.raises(OSError, match="full"):
+        audit.lifecycle("close")
+    assert caplog.text.count("did not take the outcome") == 2
+    sink.fails = False
+    audit.lifecycle("close")
+    kinds = [each["kind"] for each in sink.records]
+    assert kinds == ["intent"] * 2 + ["outcome"] * 2 + ["lifecycle"]

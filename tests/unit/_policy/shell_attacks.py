@@ -557,7 +557,7 @@ RUNNERS: Final = [
     "python3 -c 'import functools, os; functools.partial(os.system, \"rm x\")()'",
     "python3 -c 'from os import system\n@system\ndef f(): ...'",
     'python3 -c \'import operator, os; operator.attrgetter("system")(os)("rm x")\'',
-    "python3 -c 'import multiprocessing, os; multiprocessing.Process(target=os.system)'",
+    "python3 -c 'import threading, os; threading.Thread(target=os.system)'",
     "python3 -c 'import webbrowser; webbrowser.open(\"x\")'",
     "python3 -c 'class A:\n  __add__ = __import__(\"os\").system\nA() + 1'",
     "python3 -c 'import os\nclass A:\n  __getattr__ = os.system\nA().x'",

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit._policy.shell_ordinary import ORDINARY
 from tests.unit._policy.shell_table import TABLE
 
 from isobox._layers.reader import Reader
@@ -40,6 +41,11 @@ def test_a_script_has_the_expected_facts(case):
     assert list(found.writes) == case.writes
     assert list(found.reads) == case.reads
     assert found.understood is (not case.doubts)
+
+
+@pytest.mark.parametrize("script", ORDINARY, ids=lambda script: ascii(script)[:60])
+def test_what_agents_write_every_day_is_understood(script):
+    assert facts(script).doubts == ()
 
 
 def test_the_table_is_large_and_has_no_script_twice():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
@@ -19,10 +20,17 @@ WORKSPACE: Final = "isobox.workspace"
 PARTS: Final = "isobox.parts"
 #: What a host shows to the guest; only who may use the engine can read it.
 KEY: Final = "isobox.key"
+#: What lives in it: a guest, and where its Python is from, or a shell.
+KIND: Final = "isobox.kind"
 #: Whether nobody comes back to it: what is left of it may go.
 ANONYMOUS: Final = "isobox.anonymous"
 #: A workspace's own labels.
 OF_USER: Final = "isobox.label."
+
+
+def new_key() -> str:
+    """Return what nobody can guess."""
+    return secrets.token_hex(32)
 
 
 def container(workspace: str) -> str:

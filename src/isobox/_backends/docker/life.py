@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import tarfile
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import anyio
 
-from isobox._backends.docker import diagnosis, labels
+from isobox._backends.docker import diagnosis, groups, labels
 from isobox._backends.docker.arrival import Arrival
 from isobox._backends.docker.engine import EngineError, part
-from isobox._backends.docker.link import Link
 from isobox._backends.docker.recipe import ROOT
-from isobox._guest import daemon
 from isobox.errors import (
     BackendUnavailableError,
     InvalidArgumentError,
@@ -24,10 +23,42 @@ from isobox.errors import (
 
 if TYPE_CHECKING:
     from isobox._backends.docker.engine import Answer, Engine
+    from isobox._backends.docker.hijack import Hijacked
     from isobox._backends.docker.options import User
     from isobox._backends.docker.recipe import Recipe
 
-PYTHON: Final = "python3"
+#: What leads to the guest in a container.
+LinkT = TypeVar("LinkT")
+LinkT_co = TypeVar("LinkT_co", covariant=True)
+
+
+class Inhabitant(Protocol[LinkT_co]):
+    """What lives in a container: it is begun once, and reached any time."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, for the container's labels."""
+        ...
+
+    def command(self) -> list[str]:
+        """Return the container's command."""
+        ...
+
+    async def begin(self, stream: Hijacked, container: str, key: str) -> LinkT_co:
+        """Tell the first process what it needs, and reach it.
+
+        Raises:
+            SandboxLostError: It did not come up.
+        """
+        ...
+
+    async def reach(self, container: str, key: str) -> LinkT_co:
+        """Reach one that runs.
+
+        Raises:
+            SandboxLostError: It does not answer.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +67,7 @@ class Found:
 
     id: str
     key: str
+    kind: str
     state: Answer
     changed: tuple[str, ...]
     limits: dict[str, int]
@@ -48,97 +80,84 @@ class Found:
     def running(self) -> bool:
         return self.state.get("Running") is True
 
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        why = diagnosis.of_state(self.state)
+        return () if why is None else (why,)
+
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Generic[LinkT]):
     """A container and the way to its guest."""
 
     container: str
-    link: Link
+    link: LinkT
     arrival: Arrival
 
 
-class Life:
+class NotBegunError(BackendUnavailableError):
+    """A container was made, and what should live in it did not come up."""
+
+
+class Life(Generic[LinkT]):
     """One workspace's container on one engine."""
 
-    def __init__(self, engine: Engine, recipe: Recipe) -> None:
+    def __init__(
+        self, engine: Engine, recipe: Recipe, inhabitant: Inhabitant[LinkT]
+    ) -> None:
         self._engine = engine
         self._recipe = recipe
+        self._inhabitant = inhabitant
         self._name = labels.container(recipe.spec.id)
 
-    async def reach(self) -> Reached:
+    async def reach(self) -> Reached[LinkT]:
         """Return the workspace's container with a way to its guest.
 
         One that is there is taken if it is what the recipe says.
 
         Raises:
-            BackendUnavailableError: The engine cannot make or start it.
+            NotBegunError: What should live in it does not come up.
+            BackendUnavailableError: The engine cannot make it.
             InvalidArgumentError: Another's container has the name.
         """
         if not self._recipe.options.named:
             return await self._created(Arrival("created"))
-        found = await self._found()
+        found = await look(self._engine, self._recipe)
         if found is None:
             return await self._created_or_found()
         return await self._taken(found)
 
-    async def _created_or_found(self) -> Reached:
+    async def _created_or_found(self) -> Reached[LinkT]:
         try:
             return await self._created(Arrival("created"))
         except _NameTakenError:
             # Another host was faster.
-            found = await self._found()
+            found = await look(self._engine, self._recipe)
             if found is None:
                 raise
             return await self._taken(found)
 
     # What is there.
 
-    async def _found(self) -> Found | None:
-        try:
-            answer = await self._engine.inspect(self._name)
-        except EngineError as error:
-            if error.missing:
-                return None
-            raise diagnosis.of_create(error, self._recipe.options.image) from error
-        known = labels.of(answer)
-        if known.get(labels.WORKSPACE) != self._recipe.spec.id:
-            raise InvalidArgumentError(
-                f"the container {self._name} is not isobox's; remove or rename it, or "
-                "choose another workspace_id"
-            )
-        return Found(
-            id=str(answer.get("Id", "")),
-            key=known.get(labels.KEY, ""),
-            state=part(answer, "State"),
-            changed=labels.changed(known, self._recipe.digests()),
-            limits=_limits(part(answer, "HostConfig")),
-        )
-
-    async def _taken(self, found: Found) -> Reached:
+    async def _taken(self, found: Found) -> Reached[LinkT]:
         if found.changed:
             return await self._recreated(found, found.changed)
+        if found.kind != self._inhabitant.kind:
+            return await self._recreated(found, ("python",))
         limited = found.limits != self._recipe.limits()
         if limited and not await self._updated(found):
             return await self._recreated(found, ("limits",))
-        why = self._trouble(found)
         if found.paused:
             await self._engine.unpause(found.id)
         if not found.running:
-            return await self._restarted(found, why)
+            return await self._restarted(found)
         try:
-            link = await self._link(found.id, found.key)
+            link = await self._inhabitant.reach(found.id, found.key)
         except SandboxLostError as error:
             return await self._recreated(found, (error.message,))
-        arrival = (
-            Arrival("updated", ("limits",)) if limited else Arrival("attached", why)
-        )
-        return Reached(found.id, link, arrival)
-
-    @staticmethod
-    def _trouble(found: Found) -> tuple[str, ...]:
-        why = diagnosis.of_state(found.state)
-        return () if why is None else (why,)
+        if limited:
+            return Reached(found.id, link, Arrival("updated", ("limits",)))
+        return Reached(found.id, link, Arrival("attached", found.trouble))
 
     async def _updated(self, found: Found) -> bool:
         """Give a container other limits; returns whether it has them."""
@@ -152,37 +171,49 @@ class Life:
             return False
         return diagnosis.discarded(answer) is None
 
-    async def _restarted(self, found: Found, why: tuple[str, ...]) -> Reached:
+    async def _restarted(self, found: Found) -> Reached[LinkT]:
         try:
             link = await self._begun(found.id, found.key)
         except (EngineError, SandboxLostError):
-            return await self._recreated(found, why)
-        return Reached(found.id, link, Arrival("restarted", why))
+            return await self._recreated(found, found.trouble)
+        return Reached(found.id, link, Arrival("restarted", found.trouble))
 
-    async def _recreated(self, found: Found, why: tuple[str, ...]) -> Reached:
+    async def _recreated(self, found: Found, why: tuple[str, ...]) -> Reached[LinkT]:
         await self._engine.remove(found.id)
         return await self._created(Arrival("recreated", why))
 
     # What is made.
 
-    async def _created(self, arrival: Arrival) -> Reached:
-        key = daemon.new_key()
-        container = await self._made(key)
+    async def _created(self, arrival: Arrival) -> Reached[LinkT]:
+        key = labels.new_key()
+        container = await self._made_with_volume(key)
         try:
-            if self._recipe.spec.workdir is None:
-                await self._own_volume()
             link = await self._begun(container, key)
+            await groups.refuse_others(self._engine, container, self._recipe.user)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self._undone(container)
             if isinstance(error, EngineError):
-                raise diagnosis.of_create(error, self._recipe.options.image) from error
+                raise _not_begun(error.message) from error
             if isinstance(error, SandboxLostError):
-                raise BackendUnavailableError(
-                    f"the guest does not start: {error.message}", backend="docker"
-                ) from error
+                raise _not_begun(error.message) from error
             raise
         return Reached(container, link, arrival)
+
+    async def _made_with_volume(self, key: str) -> str:
+        if self._recipe.spec.workdir is not None:
+            return await self._made(key)
+        made, owned = await asyncio.gather(
+            self._made(key), self._own_volume(), return_exceptions=True
+        )
+        for error in (made, owned):
+            if isinstance(error, BaseException):
+                if isinstance(made, str):
+                    with anyio.CancelScope(shield=True):
+                        await self._undone(made)
+                raise error
+        assert isinstance(made, str)  # noqa: S101 - else it was raised
+        return made
 
     async def _undone(self, container: str) -> None:
         await self._engine.remove(container)
@@ -190,7 +221,8 @@ class Life:
             await self._engine.remove_volume(labels.volume(self._recipe.spec.id))
 
     async def _made(self, key: str) -> str:
-        config = self._recipe.config(daemon.loader_argv(PYTHON), key)
+        kind, command = self._inhabitant.kind, self._inhabitant.command()
+        config = self._recipe.config(command, key, kind)
         try:
             answer = await self._engine.create(self._name, config)
         except EngineError as error:
@@ -202,7 +234,7 @@ class Life:
             raise diagnosis.of_create(error, self._recipe.options.image) from error
         container = str(answer.get("Id", ""))
         if (left_out := diagnosis.discarded(answer)) is not None:
-            await self._engine.remove(container)
+            await self._undone(container)
             raise left_out
         return container
 
@@ -212,7 +244,8 @@ class Life:
         Where the root is read-only the engine changes nothing above a volume, so
         a container does it that never starts.
         """
-        hand = await self._engine.create(f"{self._name}-hand", self._recipe.hand())
+        name = f"{self._name}-hand-{labels.new_key()[:8]}"
+        hand = await self._engine.create(name, self._recipe.hand())
         container = str(hand.get("Id", ""))
         try:
             await self._engine.unpack(container, "/", _folder(self._recipe.user))
@@ -220,30 +253,44 @@ class Life:
             with anyio.CancelScope(shield=True):
                 await self._engine.remove(container)
 
-    async def _begun(self, container: str, key: str) -> Link:
-        """Start a container and give its first process the guest."""
+    async def _begun(self, container: str, key: str) -> LinkT:
         stream = await self._engine.attach(container)
         try:
             await self._engine.start(container)
-            told = {**self._recipe.guest(), "key": key, "name": daemon.NAME}
-            stream.write(daemon.program(told))
-            try:
-                return await self._link(container, key)
-            except SandboxLostError as error:
-                said = stream.complaint.decode("utf-8", "replace").strip()
-                raise diagnosis.lost(f"{error.message} {said}".strip()) from error
-        finally:
+            return await self._inhabitant.begin(stream, container, key)
+        except BaseException:
             stream.abort()
+            raise
 
-    async def _link(self, container: str, key: str) -> Link:
-        return await Link.open(
-            self._engine,
-            container,
-            python=PYTHON,
-            user=self._recipe.user,
-            key=key,
-            env=self._recipe.environment(),
+
+async def look(engine: Engine, recipe: Recipe) -> Found | None:
+    """Return the container that a workspace has; None if there is none.
+
+    Raises:
+        InvalidArgumentError: Another's container has the name.
+        BackendUnavailableError: The engine does not say.
+    """
+    name = labels.container(recipe.spec.id)
+    try:
+        answer = await engine.inspect(name)
+    except EngineError as error:
+        if error.missing:
+            return None
+        raise diagnosis.of_create(error, recipe.options.image) from error
+    known = labels.of(answer)
+    if known.get(labels.WORKSPACE) != recipe.spec.id:
+        raise InvalidArgumentError(
+            f"the container {name} is not isobox's; remove or rename it, or choose "
+            "another workspace_id"
         )
+    return Found(
+        id=str(answer.get("Id", "")),
+        key=known.get(labels.KEY, ""),
+        kind=known.get(labels.KIND, ""),
+        state=part(answer, "State"),
+        changed=labels.changed(known, recipe.digests()),
+        limits=_limits(part(answer, "HostConfig")),
+    )
 
 
 def _limits(host: Answer) -> dict[str, int]:
@@ -257,6 +304,12 @@ def _limits(host: Answer) -> dict[str, int]:
 
 class _NameTakenError(BackendUnavailableError):
     """Another container has the name."""
+
+
+def _not_begun(why: str) -> NotBegunError:
+    return NotBegunError(
+        f"the guest does not start in the container: {why}", backend="docker"
+    )
 
 
 def _folder(user: User) -> bytes:

@@ -13,11 +13,10 @@ from isobox._guest import daemon
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from isobox._backends.docker.engine import Engine
     from isobox._backends.docker.hijack import Hijacked
-    from isobox._backends.docker.options import User
+    from isobox._backends.docker.interpreter import Interpreter
+    from isobox._backends.docker.recipe import Recipe
 
 #: Seconds that a guest has to say hello.
 _START: Final = 30.0
@@ -25,6 +24,48 @@ _START: Final = 30.0
 _WHY: Final = 2.0
 #: Seconds between two looks at a container whose guest is silent.
 _LOOK: Final = 2.0
+
+
+class Guest:
+    """The guest as what lives in a container."""
+
+    def __init__(self, engine: Engine, recipe: Recipe, python: Interpreter) -> None:
+        self.recipe = recipe
+        self.python = python
+        self._engine = engine
+
+    @property
+    def kind(self) -> str:
+        """Where its Python comes from."""
+        return self.python.kind
+
+    def command(self) -> list[str]:
+        """Return the container's command."""
+        return self.python.loader()
+
+    async def begin(self, stream: Hijacked, container: str, key: str) -> Link:
+        """Give the first process its program, and reach it.
+
+        Raises:
+            SandboxLostError: It did not come up.
+        """
+        told = {**self.recipe.guest(), "key": key, "name": daemon.NAME}
+        stream.write(daemon.program(told))
+        try:
+            return await self.reach(container, key)
+        except SandboxLostError as error:
+            said = stream.complaint.decode("utf-8", "replace").strip()
+            raise diagnosis.lost(f"{error.message} {said}".strip()) from error
+        finally:
+            stream.abort()
+
+    async def reach(self, container: str, key: str) -> Link:
+        """Reach one that runs.
+
+        Raises:
+            SandboxLostError: It does not answer.
+        """
+        return await Link.open(self._engine, container, guest=self, key=key)
 
 
 class Link:
@@ -44,31 +85,25 @@ class Link:
 
     @classmethod
     async def open(
-        cls,
-        engine: Engine,
-        container: str,
-        *,
-        python: str,
-        user: User,
-        key: str,
-        env: Mapping[str, bytes],
+        cls, engine: Engine, container: str, *, guest: Guest, key: str
     ) -> Link:
         """Start a relay as a user that commands are not, and greet the guest.
 
         Raises:
             SandboxLostError: The container does not run, or its guest is silent.
         """
-        argv = daemon.relay_argv(python, daemon.NAME)
+        user = guest.recipe.user.other
         try:
-            stream = await engine.execute(container, argv, user.other)
+            stream = await engine.execute(container, guest.python.relay(), user)
         except EngineError as error:
             why = await diagnosis.of_end(engine, container)
             raise diagnosis.lost(f"{why} ({error.message})") from error
         link = cls(engine, container, stream)
         stream.give(link.channel)
         stream.write(daemon.greeting(key))
+        env = guest.recipe.environment()
         try:
-            await link.channel.greet({"env": dict(env)}, timeout=_START)
+            await link.channel.greet({"env": env}, timeout=_START)
         except SandboxLostError as error:
             said = stream.complaint.decode("utf-8", "replace").strip()
             await link.aclose()

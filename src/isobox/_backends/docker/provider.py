@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from typing_extensions import override
 
-from isobox._backends.docker import barriers, diagnosis, labels, meters, places
+from isobox._backends.docker import (
+    barriers,
+    diagnosis,
+    interpreter,
+    labels,
+    meters,
+    places,
+)
 from isobox._backends.docker.ability import Ability
 from isobox._backends.docker.engine import Engine, EngineError, part
-from isobox._backends.docker.life import Life, Reached
+from isobox._backends.docker.life import Life, NotBegunError, Reached, look
+from isobox._backends.docker.link import Guest, Link
 from isobox._backends.docker.options import DockerOptions
 from isobox._backends.docker.recipe import ROOT, Image, Recipe
 from isobox._backends.docker.shown import Shown
@@ -110,13 +118,33 @@ class DockerProvider(Provider):
         recipe = Recipe(spec, self._options, Image.of(found), engine.place)
         shown = Shown(recipe)
         try:
-            reached = await Life(engine, recipe).reach()
+            guest, reached = await _inhabited(engine, recipe)
         except BaseException:
             shown.release()
             raise
-        sandbox = DockerSandbox(engine, recipe, Ability.of(info), reached, shown)
+        sandbox = DockerSandbox(engine, guest, Ability.of(info), reached, shown)
         await sandbox.know()
         return sandbox
+
+
+async def _inhabited(engine: Engine, recipe: Recipe) -> tuple[Guest, Reached[Link]]:
+    """Reach the workspace's container with the first Python that works."""
+    kinds = interpreter.kinds(recipe.options.python, recipe.image)
+    found = await look(engine, recipe) if recipe.options.named else None
+    kinds = tuple(kind for kind in kinds if found and found.kind == kind) or kinds
+    for kind in kinds:
+        python = await interpreter.get(kind, recipe.image, engine.place)
+        recipe.brought = python.directory
+        guest = Guest(engine, recipe, python)
+        try:
+            reached = await Life(engine, recipe, guest).reach()
+        except NotBegunError:
+            if kind == kinds[-1]:
+                raise
+        else:
+            interpreter.learn(recipe.image, kind)
+            return guest, reached
+    raise AssertionError(kinds)
 
 
 class DockerSandbox(ChannelSandbox):
@@ -131,11 +159,12 @@ class DockerSandbox(ChannelSandbox):
     def __init__(
         self,
         engine: Engine,
-        recipe: Recipe,
+        guest: Guest,
         ability: Ability,
-        reached: Reached,
+        reached: Reached[Link],
         shown: Shown,
     ) -> None:
+        recipe = guest.recipe
         captured = recipe.spec.capture is not None
         super().__init__(
             reached.link.channel,
@@ -149,6 +178,7 @@ class DockerSandbox(ChannelSandbox):
         self.on_arrival: Callable[[Arrival], None] | None = None
         self.container = reached.container
         self._engine = engine
+        self._guest = guest
         self._recipe = recipe
         self._link = reached.link
         self._shown = shown
@@ -173,7 +203,7 @@ class DockerSandbox(ChannelSandbox):
         await self._untrap()
         await self._link.aclose()
         try:
-            reached = await Life(self._engine, self._recipe).reach()
+            reached = await Life(self._engine, self._recipe, self._guest).reach()
         except EngineError as error:
             raise diagnosis.lost(error.message) from error
         except BackendUnavailableError as error:

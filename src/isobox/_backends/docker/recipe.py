@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from isobox import _workdir
 from isobox._backends.docker import labels
+from isobox._backends.docker.interpreter import PLACE
 from isobox._backends.docker.options import DockerOptions, User, user
 from isobox._core.paths import within
 from isobox._workdir.state import made_beneath
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from isobox._backends.docker.engine import Answer
     from isobox._backends.docker.places import Place
-    from isobox.abc import SandboxSpec
+    from isobox.abc import Mount, SandboxSpec
 
 MiB: Final = 1024 * 1024
 
@@ -42,12 +43,14 @@ class Image:
     Attributes:
         id: Its digest.
         env: Its variables.
-        user: Whom it names, where it is a number.
+        user: Whom it names.
+        machine: The kind of machine that it is for, as the engine names it.
     """
 
     id: str
     env: Mapping[str, str]
     user: str
+    machine: str
 
     @classmethod
     def of(cls, answer: Answer) -> Image:
@@ -61,6 +64,7 @@ class Image:
             id=str(answer.get("Id", "")),
             env={name: value for name, sign, value in pairs if name and sign},
             user=str(fields.get("User") or ""),
+            machine=str(answer.get("Architecture", "")),
         )
 
 
@@ -75,6 +79,7 @@ class Recipe:
         user: Who commands are.
         tmp: Bytes of each private place.
         shown: Host files to show, by the path inside.
+        brought: Host directory with a Python for the guest.
     """
 
     def __init__(
@@ -88,17 +93,19 @@ class Recipe:
         self.user = _who(spec, options, image)
         self.tmp = _fitted(spec)
         self.shown: dict[str, str] = {}
+        self.brought: str | None = None
 
     # The engine's part.
 
-    def config(self, command: list[str], key: str) -> dict[str, object]:
+    def config(self, command: list[str], key: str, kind: str) -> dict[str, object]:
         """Return the engine's description of the container to make."""
         spec = self.spec
         return {
             "Image": self.image.id,
             "Entrypoint": [],
             "Cmd": command,
-            "Env": [],
+            # The image's variables are for commands; the guest tells them.
+            "Env": [f"{name}=" for name in self.image.env if name != "PATH"],
             "User": str(self.user),
             "WorkingDir": "/",
             "Hostname": "isobox",
@@ -117,6 +124,7 @@ class Recipe:
                 labels.WORKSPACE: spec.id,
                 labels.PARTS: json.dumps(self.digests()),
                 labels.KEY: key,
+                labels.KIND: kind,
                 labels.ANONYMOUS: "0" if self.options.named else "1",
             },
             "HostConfig": {**self.host(), **self.limits()},
@@ -192,7 +200,13 @@ class Recipe:
             *self._remembered(),
             *(_bind(each.source, each.target) for each in self.spec.mounts),
             *(_bind(source, inside) for inside, source in self.shown.items()),
+            *self._python(),
         ]
+
+    def _python(self) -> list[dict[str, object]]:
+        if self.brought is None:
+            return []
+        return [_bind(self.brought, PLACE)]
 
     def _remembered(self) -> list[dict[str, object]]:
         """Keep what isobox remembers of directories from being written."""
@@ -233,20 +247,20 @@ class Recipe:
     def digests(self) -> dict[str, str]:
         """Return digests of the parts that a running container is measured by."""
         host = self.host()
-        mounts = host.pop("Mounts")
+        host.pop("Mounts")
         runtime = host.pop("Runtime", None)
         return labels.digests(
             {
                 "image": self.image.id,
                 "runtime": runtime,
                 "user": str(self.user),
-                "mounts": mounts,
+                "mounts": [self._workspace(), *map(_pair, self.spec.mounts)],
+                "files": sorted(self.shown),
                 "tmp": [host.pop("Tmpfs"), host.pop("ShmSize")],
                 "read_only_root": host.pop("ReadonlyRootfs"),
                 "network": host.pop("Dns", None),
                 "hardening": host,
                 "rlimits": self._rlimits(),
-                "python": self.options.python,
             }
         )
 
@@ -333,6 +347,10 @@ def _bind(source: str, target: str, *, read_only: bool = True) -> dict[str, obje
     }
 
 
+def _pair(mount: Mount) -> list[str]:
+    return [mount.source, mount.target]
+
+
 def _refuse(spec: SandboxSpec, place: Place) -> None:
     """Refuse what a container cannot hold, and what would open it."""
     limits = spec.limits
@@ -361,8 +379,12 @@ def _refuse(spec: SandboxSpec, place: Place) -> None:
             "leave workdir and mounts out, and upload",
             backend="docker",
         )
+    if spec.workdir is not None:
+        # Whoever the commands are: no link on the way to it is followed.
+        os.close(_workdir.opened(spec.workdir))
     for source in sources:
         _refuse_source(source, place)
+        _refuse_planted(source, spec.workdir)
     for each in spec.mounts:
         _refuse_target(each.target)
 
@@ -390,13 +412,24 @@ def _refuse_source(source: str, place: Place) -> None:
         )
 
 
+def _refuse_planted(source: str, workdir: str | None) -> None:
+    """Refuse a link that an earlier command may have made."""
+    path = os.path.abspath(source)
+    if workdir and within(path, workdir) and os.path.realpath(path) != path:
+        raise InvalidArgumentError(
+            f"{source!r} is, or goes through, a link in the workspace; mount what it "
+            "leads to, if you trust that",
+            path=source,
+        )
+
+
 def _sockets(place: Place) -> set[str]:
     usual = ("/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd")
     return {os.path.realpath(path) for path in (place.path, *usual) if path}
 
 
 def _refuse_target(target: str) -> None:
-    closed = (ROOT, "/proc", "/sys", "/dev", HOME, "/run")
+    closed = (ROOT, "/proc", "/sys", "/dev", HOME, "/run", PLACE)
     if target == "/" or any(within(target, each) for each in closed):
         raise InvalidArgumentError(
             f"mounts: {target!r} cannot be covered; choose another path inside"

@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.shell import calculations
 from isobox._policy.shell.arithmetic import NAMED, counts, variable
 from isobox._policy.shell.words import Word, literal
 
@@ -120,7 +121,7 @@ def _calculates(walk: Walk, node: Node) -> int:
         left, operator, right = parts
         if walk.text(operator).decode(errors="replace") in _COMPARES:
             for side in (left, right):
-                walk.calculate(side.start_byte, side.end_byte, [side])
+                calculations.between(walk, side.start_byte, side.end_byte, [side])
             return 1
     if node.type == "unary_expression" and len(parts) == 2:
         operator, operand = parts

@@ -140,10 +140,10 @@ def _command(
     call: Call, command: Word, arguments: Sequence[Word], reading: Reading
 ) -> None:
     name = command.text
-    if name not in _COMMANDS | _ALWAYS and not command.dynamic:
-        reading.doubt(f"{name[:40]} is no command of git that is known")
     if command.dynamic:
         reading.doubt("which command of git it is, only running it tells")
+    elif name not in _COMMANDS | _ALWAYS:
+        reading.doubt(f"{name[:40]} is no command of git that is known")
     if any(each.may_be_option for each in _before_dashes(arguments)):
         reading.doubt("git is given what may be an option")
     if any(each.text.startswith("ext::") for each in arguments):
@@ -156,17 +156,22 @@ def _command(
             _setting(call, value, reading)
     if name == "config":
         _config(call, arguments, reading)
-    elif name in _ALWAYS:
-        reading.doubt(f"git {name} runs other programs")
-    elif name == "help" and any(w.text in ("-w", "--web") for w in arguments):
-        reading.doubt("git help starts a browser")
-    elif name == "rebase" and any(_EDITS.fullmatch(w.text) for w in arguments):
-        reading.doubt("git rebase starts an editor")
     elif name in ("bisect", "submodule"):
         _running(call, name, arguments, reading)
+    if name in _ALWAYS or _starts(name, arguments):
+        reading.doubt(f"git {name} runs other programs")
 
 
-_EDITS: Final = re.compile(r"-[A-Za-z]*i[A-Za-z]*|--interactive|--edit-todo")
+#: Options of commands that start an editor or a browser.
+_STARTS: Final = {
+    "help": re.compile(r"-w|--web"),
+    "rebase": re.compile(r"-[A-Za-z]*i[A-Za-z]*|--interactive|--edit-todo"),
+}
+
+
+def _starts(name: str, arguments: Sequence[Word]) -> bool:
+    pattern = _STARTS.get(name)
+    return pattern is not None and any(pattern.fullmatch(w.text) for w in arguments)
 
 
 def _before_dashes(arguments: Sequence[Word]) -> Sequence[Word]:

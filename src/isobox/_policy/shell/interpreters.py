@@ -41,7 +41,7 @@ _NODE: Final = frozenset(
 )
 #: Interpreters whose code is not read, and the letters and names that hold it.
 OTHERS: Final[dict[str, tuple[str, frozenset[str]]]] = {
-    "bun": ("ep", frozenset({"--eval", "--print", "--preload", "-r"})),
+    "bun": ("ep", frozenset({"--eval", "--print", "--preload", "-r", "x", "exec"})),
     "deno": ("", frozenset({"eval", "repl"})),
     "elixir": ("er", frozenset({"--eval", "--rpc-eval", "--require"})),
     "erl": ("", frozenset({"-eval", "-run", "-s"})),

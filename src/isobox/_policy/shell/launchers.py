@@ -48,11 +48,13 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
     "aws-vault": _by("exec", operands=1),
     "bundle": _EXEC,
     "bundler": _EXEC,
+    "composer": _EXEC,
     "conda": _CONDA,
     "direnv": _by("exec", operands=1),
     "dotenv": _by("run", "fe --file"),
     "doppler": _RUN,
     "flatpak": _by("run", "--command"),
+    "gem": _EXEC,
     "hatch": _by("run", "e --env", "v"),
     "infisical": _RUN,
     "jj": _by("util", operands=1),
@@ -87,7 +89,8 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
         " --directory --extra --group --only-group --env-file --package --index-url"
         " --refresh-package",
         "qvs --quiet --verbose --frozen --locked --no-sync --isolated --offline"
-        " --no-project --all-extras --dev --no-dev --active --exact --script --all-groups"
+        " --no-project --all-extras --dev --no-dev --active --exact --script"
+        " --all-groups"
         " --no-default-groups --no-cache --refresh --all-packages --no-env-file",
     ),
     "volta": _by("run", "--node --npm --yarn"),

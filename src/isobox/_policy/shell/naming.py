@@ -25,45 +25,44 @@ _LONGEST: Final = 80
 _MOST: Final = 4
 
 _TABLES: Final = frozenset(
-    interpreters.SHELLS | WRAPPERS.keys() | interpreters.OTHERS.keys()
-    | launchers.LAUNCHERS.keys() | programs.NAMES | {"git", "python"}
-)  # fmt: skip
+    interpreters.SHELLS
+    | WRAPPERS.keys()
+    | interpreters.OTHERS.keys()
+    | launchers.LAUNCHERS.keys()
+    | programs.NAMES
+    | {"git", "python"}
+)
 #: Programs that only look at what they are given, or keep it.
 _PLAIN: Final = listed(
-    "apk apropos apt-cache apt-file ansible-lint asdf bat black bzcat cat choco chsh"
-    " cloc code coverage cspell cypress delta diffstat dpkg dpkg-query emerge eza fc-list"
-    " file flake8 flatpak getent info isort jest ldd locale lsb_release lsd ltrace man"
-    " mise mocha ng nm nox objdump opkg otool pacman pkg-config playwright port"
-    " pre-commit prettier pycodestyle pydocstyle pyenv pyflakes pygmentize pylint rbenv"
-    " readelf rpm rspec rubocop rustup sha512sum shellcheck shfmt snap strings stylelint"
-    " tldr tox twine turbo update-alternatives virtualenv vitest volta webpack whatis"
-    " whereis xbps-install yum zypper addr2line ar as bazel buf ctags dot etags ffmpeg"
-    " flit gpg hatch hugo lintian ld protoc ranlib size strip vite nproc"
+    "addr2line apk apropos apt-cache apt-file ansible-lint ar as asdf bat bazel black"
+    " buf bzcat choco chsh cloc code coverage cspell ctags cypress delta diffstat dot"
+    " dpkg-query emerge etags eza fc-list ffmpeg flake8 flit getent gpg hugo info isort"
+    " jest ldd lintian locale lsb_release lsd mocha ng nm nox nproc objdump opkg otool"
+    " pacman pkg-config playwright port pre-commit prettier protoc pycodestyle"
+    " pydocstyle pyflakes pygmentize pylint ranlib readelf rspec rubocop sha512sum"
+    " shellcheck shfmt size strip stylelint tldr turbo twine update-alternatives"
+    " virtualenv vite vitest webpack whatis whereis xbps-install yum zypper"
 )
-#: Names that are hardly words of something else: a program that has one of these
-#: as an argument may run it.
+#: Wrappers and interpreters whose names are words of other things too.
+_WORDS: Final = listed(
+    "R arch builtin bun chronic command deno env es exec expect faketime groovy guile"
+    " i386 julia mono node nu octave onchange rc retry scala swift time tini trickle"
+    " watch wine x86_64"
+)
+_RULED: Final = listed(
+    "apt apt-get awk chmod chown crontab curl dd docker eval gawk gh git glab helm"
+    " killall kubectl mkfs nc ncat netcat npm pip pip3 pkill pnpm podman psql pulumi"
+    " python reboot rm rmdir rsync scp sed shred shutdown socat ssh su systemctl"
+    " systemd-run terraform tofu twine unlink wget wipefs yarn"
+)
+#: A program that has one of these as an argument may run it.
 _TELLING: Final = (
-    interpreters.SHELLS
-    | interpreters.OTHERS.keys()
-    | (WRAPPERS.keys() - listed("arch mono retry time watch command exec i386 x86_64 tini"
-                                " builtin env chronic faketime trickle wine onchange"))
-    | listed(
-        "apt apt-get awk chmod chown crontab curl dd docker find-exec gawk gh git glab"
-        " helm killall kubectl mkfs nc ncat netcat npm pip pip3 pkill pnpm podman psql"
-        " pulumi python reboot rm rmdir rsync scp sed shred shutdown socat ssh su"
-        " systemctl systemd-run terraform tofu twine unlink wget wipefs yarn eval"
-    )
-) - listed("R es rc nu bun deno node expect groovy scala swift octave guile julia")  # fmt: skip
+    interpreters.SHELLS | interpreters.OTHERS.keys() | WRAPPERS.keys() | _RULED
+) - _WORDS
 
 
 #: Programs that variables name for what they are.
-_ORDINARY: Final = interpreters.OTHERS.keys() | {
-    "python",
-    "docker",
-    "npm",
-    "yarn",
-    "pip",
-}
+_ORDINARY: Final = interpreters.OTHERS.keys() | listed("docker npm pip python yarn")
 
 
 @lru_cache(maxsize=4096)

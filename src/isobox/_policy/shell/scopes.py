@@ -39,14 +39,16 @@ class Apart:
     node: Node
 
 
-Step: TypeAlias = "Node | Apart | Callable[[], None]"
+#: What is to be walked, or done on the way.
+Placed: TypeAlias = "Node | Callable[[], None]"
+Step: TypeAlias = "Placed | Apart"
 
 
 def scoped(
     node: Node, following: Sequence[Step], scope: Scope
-) -> list[tuple[Node | Callable[[], None], Scope]]:
+) -> list[tuple[Placed, Scope]]:
     """What is to be walked next, and where it is."""
-    found: list[tuple[Node | Callable[[], None], Scope]] = []
+    found: list[tuple[Placed, Scope]] = []
     inner = scope
     for at, step in enumerate(following):
         if isinstance(step, Apart):

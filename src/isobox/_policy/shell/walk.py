@@ -12,7 +12,7 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell import arithmetic, conditions, scopes, values, words
+from isobox._policy.shell import calculations, conditions, scopes, values, words
 from isobox._policy.shell.names import KNOWN
 from isobox._policy.shell.simple import Simple
 from isobox._policy.shell.tree import blank, children, parse
@@ -94,7 +94,7 @@ class Walk:
             self.source, root.end_byte, len(self.source)
         ):
             self.misread()
-        stack: list[tuple[Step, Scope]] = [(root, Scope())]
+        stack: list[tuple[scopes.Placed, Scope]] = [(root, Scope())]
         while stack:
             step, scope = stack.pop()
             if callable(step):
@@ -126,7 +126,7 @@ class Walk:
             self.misread()
         return read, holes
 
-    def expansions(self, nodes: list[Node]) -> list[Node]:
+    def expansions(self, nodes: Sequence[Node]) -> list[Node]:
         found: list[Node] = []
         stack = list(reversed(nodes))
         while stack:
@@ -136,42 +136,6 @@ class Walk:
             elif node.child_count and self.reading.spend():
                 stack.extend(reversed(node.children))
         return found
-
-    def calculate(self, start: int, end: int, nodes: list[Node]) -> list[Step]:
-        """Note what a part of the script calculates with."""
-        holes = self.expansions(nodes)
-        text, at = b"", start
-        for each in holes:
-            text += self.source[at : each.start_byte] + arithmetic.HOLE.encode()
-            at = each.end_byte
-        text = (text + self.source[at:end]).replace(b"\\\n", b"")
-        written = [self.text(each).decode(errors="replace") for each in holes]
-        expression = text.decode(errors="replace")
-        return [*holes, *arithmetic.calculate(expression, written, self.reading)]
-
-    def _calculation(self, node: Node) -> list[Step]:
-        first, *inside, last = node.children
-        return self.calculate(first.end_byte, last.start_byte, inside)
-
-    def _counting_loop(self, node: Node) -> list[Step]:
-        below = node.children
-        kinds = [each.type for each in below]
-        self._no_gaps(below)
-        if "((" not in kinds or "))" not in kinds:
-            self.misread()
-            return list(below)
-        start, end = kinds.index("(("), kinds.index("))")
-        found: list[Step] = []
-        at = start
-        for stop in range(start + 1, end + 1):
-            if kinds[stop] == ";" or stop == end:
-                piece = below[at + 1 : stop]
-                following = self.calculate(
-                    below[at].end_byte, below[stop].start_byte, piece
-                )
-                found += _noted(following)
-                at = stop
-        return [*found, *below[end + 1 :]]
 
     def _any(self, node: Node) -> list[Node]:
         if node.type in _WORDS:
@@ -279,11 +243,7 @@ class Walk:
             )
         if _HIDDEN.search(bytes(outside), 2):
             self.misread()
-        kinds = [each.type for each in below]
-        if ":" in kinds:
-            at = kinds.index(":")
-            start, end = below[at].end_byte, below[-1].start_byte
-            self.calculate(start, end, below[at + 1 : -1])
+        calculations.substring(self, below)
         return below
 
     def _loop(self, node: Node) -> list[Step]:
@@ -294,8 +254,8 @@ class Walk:
         name = self.text(variable).decode(errors="replace")
         for each in values.looped(self, node, name):
             self.reading.assign(each)
-        body = node.child_by_field_name("body")
-        at = found.index(body) if body in found else 0
+        kinds = [getattr(each, "type", "") for each in found]
+        at = kinds.index("do_group") if "do_group" in kinds else 0
         inside = self.reading.variables.sure(name)
         return [*found[:at], inside, *found[at:]]
 
@@ -340,12 +300,15 @@ class Walk:
         return self.expansions([node])
 
     def _subscript(self, node: Node) -> Sequence[Step]:
-        _, opening, *index, closing = node.children
-        written = self.source[opening.end_byte : closing.start_byte]
         self._no_gaps(node.children)
-        if written in (b"@", b"*"):
-            return []
-        return self.calculate(opening.end_byte, closing.start_byte, index)
+        return calculations.subscript(self, node)
+
+    def _calculation(self, node: Node) -> Sequence[Step]:
+        return calculations.brackets(self, node)
+
+    def _counting_loop(self, node: Node) -> Sequence[Step]:
+        self._no_gaps(node.children)
+        return calculations.counting_loop(self, node)
 
     def _negated(self, node: Node) -> list[Node]:
         self._not(node)
@@ -366,13 +329,3 @@ class Walk:
         if not _EXPANSION.fullmatch(self.text(node)):
             self.misread()
         return []
-
-
-def _noted(steps: list[Step]) -> list[Step]:
-    """Note now what is set, where nothing is to be walked before."""
-    if not all(callable(each) for each in steps):
-        return steps
-    for each in steps:
-        if callable(each):
-            each()
-    return []

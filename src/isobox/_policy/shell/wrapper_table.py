@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from isobox._policy.shell.names import listed
 from isobox._policy.shell.options import Options
 
 
@@ -20,6 +21,7 @@ class Wrapper:
         writes: Options whose value is a file that it writes.
         shells: Options that start a shell when no program is named.
         looks_up: Options that only print what a name stands for.
+        edits: Options that start an editor on files.
     """
 
     options: Options
@@ -29,6 +31,7 @@ class Wrapper:
     writes: frozenset[str] = frozenset()
     shells: frozenset[str] = frozenset()
     looks_up: frozenset[str] = frozenset()
+    edits: frozenset[str] = frozenset()
 
 
 _NONE: Final = Wrapper(Options.of())
@@ -48,13 +51,12 @@ _PACKAGE: Final = Wrapper(
     ),
     scripts=frozenset({"c", "--call"}),
 )
-_VIRTUAL: Final = Wrapper(Options.of("pq --bind --setenv", "v"))
 #: Names of machines, by which `setarch` is called too.
 MACHINES: Final = ("i386", "linux32", "linux64", "uname26", "x86_64")
 _NICE: Final = Wrapper(Options.of("n --adjustment", "0123456789 --help --version"))
 
 #: What has no options that matter, and takes the program as its first word.
-_PLAIN: Final = (
+_PLAIN: Final = listed(
     "builtin busybox catchsegv chronic eatmydata fakechroot fakeroot ifne ld.so"
     " proot rlwrap run-one setlock softlimit systemd-cat"
     " systemd-inhibit tini toybox torify torsocks trickle tsocks valgrind dumb-init"
@@ -64,7 +66,7 @@ _PLAIN: Final = (
     " setpriv prlimit choom pkexec lckdo with-lock-ex retry dotenvx"
     " cross-env envchain aa-exec kstart krenew k5start aoss padsp primusrun optirun"
     " prime-run gamemoderun mangohud vglrun schedtool bwrap"
-).split()
+)
 
 WRAPPERS: Final[dict[str, Wrapper]] = {
     **dict.fromkeys(_PLAIN, Wrapper(Options.of())),
@@ -157,6 +159,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
         ),
         assigns=True,
         shells=frozenset({"i", "s", "--login", "--shell"}),
+        edits=frozenset({"e", "--edit"}),
     ),
     "taskset": Wrapper(Options.of("", "ac --all-tasks --cpu-list"), operands=1),
     "time": Wrapper(

@@ -21,7 +21,6 @@ _MACHINE: Final = re.compile(
     r"linux(?:32|64)|i[3-6]86|x86_64|athlon|uname26|aarch64|ia64"
     r"|(?:ppc|powerpc|sparc|s390|mips|alpha|arm|parisc|riscv|loongarch)\w*"
 )
-_EDITS: Final = frozenset({"e", "--edit"})
 #: Options after the operands whose value a shell reads: `flock FILE -c SCRIPT`.
 _SCRIPTS: Final = frozenset({"-c", "--command"})
 #: Wrappers that hand their words to a shell, joined by blanks.
@@ -38,10 +37,8 @@ def peel(call: Call, reading: Reading) -> Call | None:
     assignments = list[tuple[str, str | None]]()
     if wrapper.assigns:
         assignments, words = _assigned(words)
-    if call.kind == "setarch" and words and _MACHINE.fullmatch(words[0].text):
-        more, at = split(words[1:], wrapper.options)
-        _note(name, wrapper, more, call, reading)
-        words = words[1 + at :]
+    if call.kind == "setarch":
+        words = _without_machine(words, call, reading)
     words = words[wrapper.operands :]
     if words and wrapper.operands and words[0].text in _SCRIPTS:
         join(call, words[1:2], reading)
@@ -49,10 +46,9 @@ def peel(call: Call, reading: Reading) -> Call | None:
     given = {each.name for each in options}
     if call.kind == "env" and given & wrapper.scripts and words:
         reading.doubt("env puts words of its own before a command")
-    if call.kind == "sudo" and given & _EDITS:
-        reading.doubt("sudo starts an editor")
-        return None
-    if given & wrapper.looks_up:
+    if given & (wrapper.looks_up | wrapper.edits):
+        if given & wrapper.edits:
+            reading.doubt(f"{name} starts an editor")
         return None
     if call.kind == "xargs":
         words = _with_input(options, words)
@@ -60,12 +56,31 @@ def peel(call: Call, reading: Reading) -> Call | None:
         join(call, words, reading)
         return call.inner((), tuple(assignments))
     if not words:
-        if given & wrapper.shells:
-            reading.doubt(f"{name} starts a shell")
-        for variable, value in assignments:
-            reading.steer(variable, value)
+        _alone(call, wrapper.shells & given, assignments, reading)
         return None
     return call.inner(words, tuple(assignments))
+
+
+def _alone(
+    call: Call,
+    shells: frozenset[str],
+    assignments: Sequence[tuple[str, str | None]],
+    reading: Reading,
+) -> None:
+    if shells:
+        reading.doubt(f"{call.name} starts a shell")
+    for variable, value in assignments:
+        reading.steer(variable, value)
+
+
+def _without_machine(words: list[Word], call: Call, reading: Reading) -> list[Word]:
+    """`setarch` takes the name of a machine before its options, and need not."""
+    if not words or not _MACHINE.fullmatch(words[0].text):
+        return words
+    wrapper = WRAPPERS[call.kind]
+    more, at = split(words[1:], wrapper.options)
+    _note(call.name or "", wrapper, more, call, reading)
+    return words[1 + at :]
 
 
 def _note(

@@ -1,0 +1,104 @@
+"""Servers that others have written, inside a workspace."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from isobox import McpServer
+from isobox.errors import McpError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+
+BIN = Path(sys.prefix) / "bin"
+
+
+def said(result):
+    return "".join(each.text for each in result.content if each.type == "text")
+
+
+def python(name, *arguments):
+    module = f"mcp_server_{name}"
+    return McpServer(
+        name=name,
+        command=(sys.executable, "-m", module, *arguments),
+        start_timeout=90,
+    )
+
+
+async def test_git(workspace):
+    async with workspace(mcps=[python("git")]) as ws:
+        script = (
+            "git init -q . && git config user.name A && git config user.email a@b.c"
+            " && echo one > file && git add . && git commit -qm first"
+            " && echo two > file"
+        )
+        await ws.run(script, check=True)
+        git = ws.mcp("git")
+        log = said(await git.call("git_log", {"repo_path": ws.root}))
+        assert "first" in log
+        status = said(await git.call("git_status", {"repo_path": ws.root}))
+        assert "modified:   file" in status
+        tools = {tool.name: tool for tool in await ws.list_tools()}
+        diff = await tools["mcp__git__git_diff_unstaged"](repo_path=ws.root)
+        assert "+two" in diff.text
+
+
+async def test_time(workspace):
+    async with workspace(mcps=[python("time", "--local-timezone=UTC")]) as ws:
+        result = await ws.mcp("time").call("get_current_time", {"timezone": "UTC"})
+        assert json.loads(said(result))["timezone"] == "UTC"
+
+
+async def test_fetch_has_no_network_unless_it_is_given_one(workspace):
+    async with workspace(mcps=[python("fetch")]) as ws:
+        fetch = ws.mcp("fetch")
+        assert [tool.name for tool in await fetch.tools()] == ["fetch"]
+        if "isolated" in ws._sandbox.capabilities:
+            result = await fetch.call("fetch", {"url": "http://192.0.2.1/"})
+            assert result.is_error
+
+
+async def test_filesystem(workspace, program):
+    async with workspace() as ws:
+        command = program("filesystem", ws.root)
+        await ws.add_mcp(McpServer(name="files", command=command, start_timeout=90))
+        files = ws.mcp("files")
+        path = f"{ws.root}/note.txt"
+        await files.call("write_file", {"path": path, "content": "hello"})
+        assert await ws.read_text("note.txt") == "hello"
+        result = await files.call("read_text_file", {"path": "/etc/passwd"})
+        assert result.is_error
+
+
+async def test_memory(workspace, program):
+    async with workspace() as ws:
+        server = McpServer(
+            name="memory",
+            command=program("memory"),
+            env={"MEMORY_FILE_PATH": f"{ws.root}/memory.json"},
+            start_timeout=90,
+        )
+        await ws.add_mcp(server)
+        entity = {"name": "isobox", "entityType": "library", "observations": ["new"]}
+        memory = ws.mcp("memory")
+        await memory.call("create_entities", {"entities": [entity]})
+        graph = said(await memory.call("read_graph"))
+        assert "isobox" in graph
+        assert "isobox" in await ws.read_text("memory.json")
+
+
+async def test_everything(workspace, program):
+    async with workspace() as ws:
+        command = program("everything", "stdio")
+        await ws.add_mcp(McpServer(name="all", command=command, start_timeout=90))
+        everything = ws.mcp("all")
+        assert "hi" in said(await everything.call("echo", {"message": "hi"}))
+        assert await everything.prompts()
+        resources = await everything.resources()
+        assert (await everything.read(resources[0].uri)).contents
+        with pytest.raises(McpError):
+            await everything.read("demo://nothing/there")
