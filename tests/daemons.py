@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import anyio.to_thread
 import pytest
@@ -162,7 +163,7 @@ class Daemon:
             _workdir.sweep_tree(self.root)
         assert not said, said
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,7 +181,7 @@ class Host(ChannelSandbox):
             backend="daemon",
             root=owner.root,
             capabilities=CAPABILITIES,
-            isolation=ISOLATION,
+            isolation=replace(ISOLATION, backend="daemon"),
         )
         self.relay = relay
         self.daemon = owner

@@ -57,6 +57,8 @@ class Engine:
     def start(self) -> None:
         """Start it; `answers` tells when it is ready."""
         base = self.base
+        # Left by a daemon that was killed, it may name a process that nobody reaps.
+        (base / "exec/containerd/containerd.pid").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._daemon = subprocess.Popen(
                 [

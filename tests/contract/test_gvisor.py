@@ -27,7 +27,6 @@ class TestGVisor(WorkspaceContract):
             "rlimits",
             "snapshot",
             "streamed_body",
-            "tty",
         }
     )
     can_kill_sandbox = True

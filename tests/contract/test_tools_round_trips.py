@@ -49,27 +49,31 @@ def opened(workspace, monkeypatch):
     return seen
 
 
-async def call(workspace, name, **arguments):
+async def call(workspace, opened, name, **arguments):
+    before = len(opened)
     tools = {tool.name: tool for tool in await workspace.list_tools()}
+    # To list them is one: whether there are skills.
+    assert len(opened) == before + 1
+    del opened[before:]
     result = await tools[name](**arguments)
     assert not result.is_error, result.text
 
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_tool_opens_one_operation(workspace, opened, name):
-    await call(workspace, name, **CALLS[name])
+    await call(workspace, opened, name, **CALLS[name])
     assert len(opened) == 1
 
 
 async def test_what_was_read_is_edited_and_replaced_in_one_each(workspace, opened):
-    await call(workspace, "Read", file_path="f")
-    await call(workspace, "Edit", **CALLS["Edit"])
-    await call(workspace, "Write", file_path="f", content="x")
+    await call(workspace, opened, "Read", file_path="f")
+    await call(workspace, opened, "Edit", **CALLS["Edit"])
+    await call(workspace, opened, "Write", file_path="f", content="x")
     assert len(opened) == 3
 
 
 async def test_a_command_in_a_shell_opens_nothing_once_it_runs(workspace, opened):
-    await call(workspace, "Bash", command="true")
+    await call(workspace, opened, "Bash", command="true")
     opened.clear()
-    await call(workspace, "Bash", command="true")
+    await call(workspace, opened, "Bash", command="true")
     assert opened == []

@@ -89,8 +89,7 @@ async def test_a_yes_for_the_session_is_for_the_directory_too(kind, work):
         await removed(1)
         await removed(1)
         assert not (work / "a").exists()
-        # Whatever the shell says of itself.
-        await shell.run("cd other; PWD=..; pwd() { echo ..; }")
+        await shell.run("cd other; PWD=..")
         await removed(2)
         await removed(2)
         await shell.run("cd ..")

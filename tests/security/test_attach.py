@@ -27,6 +27,9 @@ import socket, sys
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.settimeout(10)
 sock.connect(b"\\0" + sys.argv[1].encode())
+def let_in():
+    # The daemon bids whoever may be a relay to show the key; to others it is shut.
+    return sock.recv(1) or b"not even asked"
 """
 #: Tries to be let in, with its own standard output, and tells what it was told.
 TRY = (
@@ -35,10 +38,11 @@ TRY = (
 import array
 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1]))
 try:
+    asked = let_in()
     sock.sendmsg([sys.argv[2].encode()], [rights])
     print(sock.recv(1))
-except OSError as error:
-    print(error)
+except (BrokenPipeError, ConnectionResetError):
+    print(b"")
 """
 )
 FLOOD = """
@@ -85,20 +89,12 @@ async def tried(workspace, script: str, *arguments: str) -> str:
 
 
 async def test_the_workload_is_not_let_in(made, workspace):
-    assert await tried(workspace, TRY, daemon.NAME, daemon.new_key()) in (
-        "b''\n",
-        "[Errno 32] Broken pipe\n",
-        "[Errno 104] Connection reset by peer\n",
-    )
+    assert await tried(workspace, TRY, daemon.NAME, daemon.new_key()) == "b''\n"
 
 
 async def test_the_workload_is_not_let_in_with_the_key(made, workspace):
     # Even if it leaked: the kernel says who knocks.
-    assert await tried(workspace, TRY, daemon.NAME, made.key) in (
-        "b''\n",
-        "[Errno 32] Broken pipe\n",
-        "[Errno 104] Connection reset by peer\n",
-    )
+    assert await tried(workspace, TRY, daemon.NAME, made.key) == "b''\n"
     assert (await workspace.run("echo on")).stdout == "on\n"
 
 
@@ -204,7 +200,7 @@ def test_a_wrong_key_is_refused(made, key):
 
 def test_who_says_nothing_is_turned_away_in_time(made):
     began = time.monotonic()
-    assert told(made, KNOCK + "print(sock.recv(1))") == "b''\n"
+    assert told(made, KNOCK + "let_in(); print(sock.recv(1))") == "b''\n"
     assert 1 < time.monotonic() - began < 10
 
 
@@ -212,14 +208,14 @@ def test_only_so_many_may_be_silent(made):
     silent = """
 import socket, sys
 held = []
-for _ in range(40):
+for _ in range(300):
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.connect(b"\\0" + sys.argv[1].encode())
     held.append(sock)
-held[0].settimeout(1)
-print(held[0].recv(1))
+held[0].settimeout(1.5)
+print(held[0].recv(1), held[0].recv(1))
 """
-    assert told(made, silent) == "b''\n"
+    assert told(made, silent) == "b'\\x00' b''\n"
 
 
 async def test_the_key_without_two_descriptors_is_refused(made):
@@ -229,6 +225,7 @@ async def test_the_key_without_two_descriptors_is_refused(made):
             + f"""
 import array
 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1] * {count}))]
+let_in()
 sock.sendmsg([sys.argv[2].encode()], rights if {count} else [])
 print(sock.recv(1))
 """
@@ -429,6 +426,13 @@ from tests.daemons import Host
 from isobox._guest import daemon
 import socket
 
+SCRIPT = '''
+n=0
+while :; do
+    echo $n; n=$((n+1)); [ $((n % 50)) = 0 ] && sleep 0.01
+done
+'''
+
 async def read(process, log):
     while piece := await process.stdout.receive():
         log.write(piece)
@@ -452,8 +456,7 @@ async def main(fd, key, folder, names):
             with open(f"{folder}/lost-{number}", "a") as lost:
                 print(at, process.stdout.lost, file=lost)
         else:
-            script = "n=0; while :; do echo $n; n=$((n+1)); [ $((n % 50)) = 0 ] && sleep 0.01; done"
-            process = await host.spawn(Spawn(script=script, cwd="/"))
+            process = await host.spawn(Spawn(script=SCRIPT, cwd="/"))
         print(process.id, flush=True)
         tasks.append(asyncio.ensure_future(read(process, log)))
     print("all", flush=True)
@@ -463,17 +466,20 @@ asyncio.run(main(int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:]))
 """
 
 
-def _host(made: Daemon, folder: Path, names: list[str]) -> subprocess.Popen:
+def _host(
+    made: Daemon, folder: Path, names: list[str]
+) -> tuple[subprocess.Popen, subprocess.Popen]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        made.relay(theirs)
+        relay = made.relay(theirs)
         where = [ROOT, str(ours.fileno()), made.key, str(folder)]
-        return subprocess.Popen(
+        host = subprocess.Popen(
             [sys.executable, "-c", HOST, *where, *names],
             stdout=subprocess.PIPE,
             pass_fds=[ours.fileno()],
             text=True,
         )
+    return host, relay
 
 
 @pytest.mark.timeout(300)
@@ -481,7 +487,7 @@ def test_a_host_that_is_killed_twenty_times_loses_no_byte(tmp_path):
     with Daemon(linger=60.0) as made:
         names: list[str] = []
         for kill in range(20):
-            host = _host(made, tmp_path, names)
+            host, relay = _host(made, tmp_path, names)
             assert host.stdout is not None
             told = []
             # Once while it attaches, at another command each time, else later.
@@ -496,6 +502,8 @@ def test_a_host_that_is_killed_twenty_times_loses_no_byte(tmp_path):
             host.send_signal(signal.SIGKILL)
             host.wait(20)
             host.stdout.close()
+            # It ends as the daemon sees that its host is gone.
+            assert relay.wait(20) == 0
         for number in range(20):
             _check_log(tmp_path, number)
 

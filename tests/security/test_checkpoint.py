@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
+
 import pytest
 
 from isobox import (
@@ -134,14 +135,14 @@ async def test_nothing_that_a_patch_does_not_show_is_left_out(work):
     ) as ws:
         # So long a text does not push it out of what is shown.
         await ws.write("a-long-one", b"line of text\n" * 4000)
-        await ws.write("program", b"\x7fELF" * 100, mode=0o755)
+        await ws.write("program", b"\0ELF" * 100, mode=0o755)
         script = (
             "rm gone; chmod 700 mode; ln -s program link; mkdir new; touch new/none"
         )
         await ws.run(script, check=True)
         await ws.checkpoint("apply")
     (checkpoint,) = person.asked
-    digest = sha(b"\x7fELF" * 100)
+    digest = sha(b"\0ELF" * 100)
     mode = stat.S_IMODE((work / "mode").stat().st_mode)
     assert {
         f"added file program (400 bytes; SHA-256 {digest}; mode 0755)",

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -23,6 +24,7 @@ from isobox.abc import File, SandboxSpec
 from isobox.errors import (
     BackendUnavailableError,
     InvalidArgumentError,
+    IsoboxError,
     SandboxLostError,
     UnsupportedError,
 )
@@ -356,11 +358,35 @@ async def test_mounts_are_read_only(public_tmp):
     assert (public_tmp / "file").read_text() == "kept"
 
 
+async def test_a_directory_is_shown_read_only(public_tmp):
+    class Workspace(GVisorWorkspace):
+        def _spec(self):
+            return replace(super()._spec(), read_only=True)
+
+    (public_tmp / "file").write_text("kept")
+    (public_tmp / "file").chmod(0o666)
+    async with Workspace(public_tmp) as workspace:
+        assert not (await workspace.run("echo x > file; touch made")).ok
+        with pytest.raises(IsoboxError):
+            await workspace.write("made", "text")
+        assert "read_only" in workspace._sandbox.capabilities
+    assert os.listdir(public_tmp) == ["file"]
+    assert (public_tmp / "file").read_text() == "kept"
+
+
+async def test_terminals_are_measured(workspace):
+    """Those of an old gVisor are refused: they neither hang up nor interrupt."""
+    if "tty" in workspace._sandbox.capabilities:
+        async with await workspace.start("echo hi", tty=True) as process:
+            assert await process.stdout.read() == b"hi\r\n"
+        return
+    with pytest.raises(UnsupportedError, match="terminals"):
+        await workspace.start("true", tty=True)
+
+
 async def test_a_root_directory_is_seen_and_kept(python_tree):
     async with GVisorWorkspace(rootfs=python_tree) as workspace:
-        result = await workspace.run(
-            "cat /etc/debian_version; touch /x"
-        )
+        result = await workspace.run("cat /etc/debian_version; touch /x")
         told = (Path(python_tree) / "etc/debian_version").read_text()
         assert result.stdout.startswith(told)
         await workspace.write("file", "text")

@@ -138,6 +138,7 @@ def test_auto_asks_about_other_ways_to_write_the_same(text):
         pytest.param(shell_attacks.STREAMS, id="streams"),
         pytest.param(shell_attacks.NAMES, id="names"),
         pytest.param(shell_attacks.SYNTAX, id="syntax"),
+        pytest.param(shell_attacks.DISGUISES, id="disguises"),
     ],
 )
 def test_no_way_to_run_a_program_goes_past_a_rule_about_it(scripts):

@@ -325,7 +325,7 @@ def ran(scripts: list[str]) -> set[int]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout))

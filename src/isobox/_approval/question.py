@@ -149,6 +149,7 @@ class Answers:
         record: Told of questions and answers; what it cannot take is not asked.
         project: Keeps answers for later workspaces; None keeps none.
         redact: Masks what nobody is to see, in facts and previews.
+        most: Questions that wait for an answer at once.
     """
 
     def __init__(
@@ -159,8 +160,10 @@ class Answers:
         record: Record | None = None,
         project: Project | None = None,
         redact: Callable[[str], str] | None = None,
+        most: int = _OPEN,
     ) -> None:
         self._approve = approve
+        self._most = most
         self.redact = redact or str
         self._workspace = workspace
         self._record = record or _unheard
@@ -198,7 +201,7 @@ class Answers:
             describe: Adds risk and preview, once somebody is to be asked.
 
         Raises:
-            LimitError: 64 other questions wait for an answer.
+            LimitError: As many others as may wait for an answer.
         """
         if self._closed:
             return UNSAID
@@ -210,10 +213,10 @@ class Answers:
         if self._approve is None:
             return UNASKED
         if exact not in self._open:
-            if len(self._open) >= _OPEN:
+            if len(self._open) >= self._most:
                 raise LimitError(
-                    f"{_OPEN} questions wait for an answer, and nobody is asked more "
-                    "at once; try again when some have been answered"
+                    f"{self._most} questions wait for an answer, and nobody is asked "
+                    "more at once; try again when some have been answered"
                 )
             asked = _Open(exact, keys)
             asked.task = self._started(asked, self._approve, question, describe)

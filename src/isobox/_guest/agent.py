@@ -109,7 +109,7 @@ _ENDED, _ENDED_FOR = 64, 600.0
 #: Connections that are looked at together, and seconds until the next are.
 _KNOCKS, _KNOCKING = 64, 0.01
 #: Connections that may wait to show the key, and seconds that they have for it.
-_UNPROVEN, _PROOF = 16, 2.0
+_UNPROVEN, _PROOF = 256, 2.0
 #: Idle wardens that are kept.
 _SPARE_WARDENS = 4
 #: Rounds of killing after which descendants are stopped before they are killed.

@@ -22,7 +22,8 @@ RELAY: Final = bundle.source("relay").decode()
 
 def loader_argv(python: str) -> list[str]:
     """Return the command that becomes a daemon, given `program` to read."""
-    return [python, "-I", "-S", "-c", LOADER]
+    # What it has to say is in the container's log; a doubtful pattern is not.
+    return [python, "-I", "-S", "-W", "ignore", "-c", LOADER]
 
 
 def relay_argv(python: str, name: str = NAME) -> list[str]:

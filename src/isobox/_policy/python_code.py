@@ -40,7 +40,18 @@ _DYNAMIC: Final = frozenset(
 )
 _FOREIGN: Final = frozenset(
     {"ctypes", "cffi", "_ctypes", "gc", "codeop", "code", "_posixsubprocess", "sh"}
-    | {"plumbum", "pexpect", "fabric", "invoke", "ptyprocess", "_winapi", "inspect"}
+    | {
+        "pipes",
+        "tkinter",
+        "_tkinter",
+        "plumbum",
+        "pexpect",
+        "fabric",
+        "invoke",
+        "ptyprocess",
+        "_winapi",
+        "inspect",
+    }
 )
 _OPENS: Final = frozenset({"open", "io.open", "codecs.open", "builtins.open"})
 _WRITING: Final = frozenset("wax+")
@@ -159,15 +170,30 @@ def _name(name: str, means: str, found: _Found) -> None:
 def _names(node: ast.AST, found: _Found) -> None:
     if isinstance(node, ast.Call):
         _call(node, found)
-    elif isinstance(node, ast.Attribute) and node.attr in _HIDDEN:
-        found.doubts[f"it uses {node.attr}"] = None
-    elif isinstance(node, ast.Name) and node.id in ("__builtins__", "__loader__"):
-        found.doubts[f"it uses {node.id}"] = None
+    elif isinstance(node, ast.Attribute):
+        _reached(node, found)
+    elif isinstance(node, ast.Name):
+        _used(node.id, found)
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         for each in node.decorator_list:
             name = _dotted(each, found)
             if name is not None:
                 found.calls[name] = None
+
+
+def _reached(node: ast.Attribute, found: _Found) -> None:
+    if node.attr in _HIDDEN:
+        found.doubts[f"it uses {node.attr}"] = None
+    name = _dotted(node, found)
+    if name in _DYNAMIC:
+        found.doubts[f"it uses {name}, so that only running it tells more"] = None
+
+
+def _used(name: str, found: _Found) -> None:
+    if name in ("__builtins__", "__loader__"):
+        found.doubts[f"it uses {name}"] = None
+    if found.names.get(name, name) in _DYNAMIC - {"input"}:
+        found.doubts[f"it uses {name}, so that only running it tells more"] = None
 
 
 #: Names that lead from any object to every other.

@@ -6,6 +6,8 @@ import ast
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.environment import steers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -32,9 +34,10 @@ _TELLING: Final = frozenset(
     | {"posix_spawn", "posix_spawnp", "startfile", "fork_exec", "forkpty"}
     | {f"exec{each}" for each in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")}
     | {f"spawn{each}" for each in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")}
-    | {"spawn", "subprocess_exec", "subprocess_shell"}
+    | {"spawn", "subprocess_exec", "subprocess_shell", "putenv", "load_extension"}
 )
 _ALL: Final = _SHELLS | _PROGRAMS | _WORDS
+_LASTS: Final = frozenset(each.rpartition(".")[2] for each in _ALL)
 #: Keywords of these that do not change what is run.
 _HARMLESS: Final = frozenset(
     {"args", "bufsize", "capture_output", "check", "close_fds", "cwd", "encoding"}
@@ -66,6 +69,8 @@ class Runs:
             self._call(node)
         elif isinstance(node, (ast.Attribute, ast.Name)):
             self._reference(node)
+        elif isinstance(node, ast.Subscript):
+            self._environment(node)
 
     def _call(self, node: ast.Call) -> None:
         name = self._name(node.func)
@@ -83,14 +88,32 @@ class Runs:
             self._called |= {id(each) for each in _roots(node)}
             return
         name = self._name(node)
-        last = node.attr if isinstance(node, ast.Attribute) else (name or "")
-        if name in _ALL or last.rpartition(".")[2] in _TELLING:
-            if isinstance(node, ast.Attribute) or name != node.id:
-                self.doubts[_UNKNOWN] = None
-        elif name in _MODULES:
-            self.doubts[f"it passes on {name}, which runs programs"] = None
+        if self._runs(node, name):
+            self.doubts[_UNKNOWN] = None
+        if name in _MODULES or any(map(self._is_hidden, (node, *_roots(node)))):
+            self.doubts["it passes on a module that runs programs"] = None
+        self._called |= {id(each) for each in _roots(node)}
+
+    def _runs(self, node: ast.Attribute | ast.Name, name: str | None) -> bool:
         if isinstance(node, ast.Attribute):
-            self._called |= {id(each) for each in _roots(node)}
+            return name in _ALL or node.attr in _TELLING
+        return name is not None and name != node.id and _last(name) in _TELLING | _LASTS
+
+    def _is_hidden(self, node: ast.AST) -> bool:
+        """`shutil.os` is `os`, whatever it is called by."""
+        name = self._name(node)
+        if name in _MODULES or name == "asyncio.subprocess":
+            return False
+        if isinstance(node, ast.Attribute):
+            return node.attr in _MODULES
+        return name is not None and _last(name) in _MODULES
+
+    def _environment(self, node: ast.Subscript) -> None:
+        if isinstance(node.ctx, ast.Load) or self._name(node.value) != "os.environ":
+            return
+        key = _text(node.slice)
+        if key is None or steers(key):
+            self.doubts["it changes what the programs that it runs do"] = None
 
     def _name(self, node: ast.AST) -> str | None:
         parts = list[str]()
@@ -144,6 +167,10 @@ class Runs:
             return "python3"
         text = _text(node)
         return _WORD if text is None else shlex.quote(text)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _text(node: ast.expr) -> str | None:

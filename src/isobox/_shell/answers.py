@@ -143,7 +143,7 @@ async def check_line(operator: Operator, *, op: str, path: str) -> bytes:
     line = await operator.line(most=1 << 16)
     if line.startswith(b"ok"):
         return line[3:]
-    rest = b"".join([piece async for piece in operator.answer()])
+    rest = await operator.rest()
     check(line or rest[:4096], op=op, path=path)
     raise ProtocolError("the shell inside answers something else")
 

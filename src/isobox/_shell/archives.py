@@ -393,7 +393,7 @@ async def unpacked(
         pending += _END
     await _sent(operator, pending)
     await operator.send(b"0\n")
-    answer = b"".join([piece async for piece in operator.answer()])
+    answer = await operator.rest()
     if failure is not None:
         raise failure
     answers.check(answer, op="push", path=path)

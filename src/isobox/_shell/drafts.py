@@ -114,7 +114,7 @@ class Draft:
             piece = data[at : at + PIECE]
             await self.operator.tell(filled(_ADD, size=len(piece), draft=self.place))
             await self.operator.send(piece)
-            answer = b"".join([part async for part in self.operator.answer()])
+            answer = await self.operator.rest()
             answers.check(answer, op=self.op, path=self.shown)
 
     async def seal(

@@ -63,9 +63,19 @@ class Operator:
             ProtocolError: It printed more than `most`.
             SandboxLostError: The shell has ended, or does not answer.
         """
+        await self.tell(code)
+        return await self.rest(most=most)
+
+    async def rest(self, *, most: int = 1 << 16) -> bytes:
+        """Return what is left of what the code prints.
+
+        Raises:
+            ProtocolError: It is more than `most`.
+            SandboxLostError: The shell has ended, or does not answer.
+        """
         answer: list[bytes] = []
         size = 0
-        async for piece in self.pieces(code):
+        async for piece in self.answer():
             size += len(piece)
             # SAFETY: what the workload can make a shell print is without end.
             if size > most:
@@ -149,7 +159,7 @@ class Operator:
             async with asyncio.timeout(_LEAVE):
                 await self._running.send_eof()
                 while (await self._running.receive())[0] != ENDED:
-                    pass
+                    await asyncio.sleep(0)  # what never ends must not hold us up
                 return True
         return False
 

@@ -14,7 +14,13 @@ from isobox._core.ops import Script
 from isobox._core.results import Captured, Exit, RunResult
 from isobox._layers.limits import bounded
 from isobox._workspace.outcome import checked
-from isobox.errors import InvalidArgumentError, PolicyDeniedError, UnsupportedError
+from isobox.errors import (
+    BudgetError,
+    InvalidArgumentError,
+    LimitError,
+    PolicyDeniedError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -129,8 +135,12 @@ class Shell:
             try:
                 result = await self._turn(sink, script, timeout, keep)
                 return replace(result, denials=self._denials(began))
-            except PolicyDeniedError:
-                raise  # nothing was sent: the shell is as it was
+            except (PolicyDeniedError, LimitError) as error:
+                # Nothing was sent, and the shell is as it was; unless it printed
+                # more than the budget has.
+                if isinstance(error, BudgetError):
+                    await self.aclose()
+                raise
             except BaseException:
                 await self.aclose()
                 raise

@@ -81,7 +81,7 @@ async def test_what_is_withdrawn_or_closed_is_pending_no_more():
 
 async def test_a_thousand_are_answered_from_threads():
     front = Pending()
-    answers = Answers(front)
+    answers = Answers(front, most=1000)
     waiting = [asyncio.create_task(ask(answers, f"/{n}")) for n in range(1000)]
     asked = await pending(front, 1000)
 

@@ -396,7 +396,7 @@ async def test_a_thousand_questions_wait_at_once():
         await may_answer.wait()
         return each.facts["path"].endswith("7")
 
-    answers = Answers(approve)
+    answers = Answers(approve, most=1000)
     ops = [abc.Remove(path=f"/workspace/{n}") for n in range(1000)]
     waiting = [asyncio.create_task(ask(answers, op)) for op in ops]
     while len(asked) < 1000:
@@ -430,11 +430,10 @@ async def test_a_closed_one_asks_nobody():
     await answers.aclose()
 
 
-async def test_so_many_questions_are_open_at_once(monkeypatch):
-    monkeypatch.setattr(question, "_OPEN", 2)
+async def test_so_many_questions_are_open_at_once():
     person = Person()
     person.may_answer.clear()
-    answers = Answers(person.approve)
+    answers = Answers(person.approve, most=2)
     waiting = [
         asyncio.ensure_future(ask(answers, connect(f"{n}.test"))) for n in range(2)
     ]
@@ -444,6 +443,19 @@ async def test_so_many_questions_are_open_at_once(monkeypatch):
     person.may_answer.set()
     assert await asyncio.gather(*waiting) == [True, True]
     assert await ask(answers, connect("2.test")) is True
+
+
+async def test_sixty_four_questions_are_open_where_nobody_says_otherwise():
+    person = Person()
+    person.may_answer.clear()
+    answers = Answers(person.approve)
+    waiting = [
+        asyncio.ensure_future(ask(answers, connect(f"{n}.test"))) for n in range(70)
+    ]
+    await asyncio.sleep(0.05)
+    person.may_answer.set()
+    said = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in said] == [bool] * 64 + [LimitError] * 6
 
 
 async def test_so_many_answers_are_remembered(monkeypatch):

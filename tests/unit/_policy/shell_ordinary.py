@@ -62,10 +62,16 @@ ORDINARY: Final = [
     "mkdir -p a/b && touch a/b/c",
     'export FOO=bar; echo "$FOO"',
     "x=5; y=3; echo $((x + y)) $(( x > y ? x : y ))",
-    'arr=(1 2 3); total=0; for v in "${arr[@]}"; do total=$((total + v)); done; echo $total',
+    (
+        'arr=(1 2 3); total=0; for v in "${arr[@]}"; do total=$((total + v));'
+        " done; echo $total"
+    ),
     'echo "${arr[@]}" "${#arr[@]}" "${arr[0]}"',
     'name=world; echo "hello ${name^^} ${name:0:3} ${name%.txt} ${name/a/b}"',
-    "retries=0; until curl -sf localhost:8080/health; do retries=$((retries+1)); [ $retries -ge 10 ] && break; sleep 1; done",
+    (
+        "retries=0; until curl -sf localhost:8080/health; do"
+        " retries=$((retries+1)); [ $retries -ge 10 ] && break; sleep 1; done"
+    ),
     "server & pid=$!; sleep 1; kill $pid; wait $pid",
     'printf \'%s\\n\' "$x" "$y"',
     'while read -r line; do echo "$line"; done < f',
@@ -127,7 +133,10 @@ ORDINARY: Final = [
     "kubectl version --client",
     "env | sort",
     "nohup python3 server.py > log 2>&1 &",
-    "python3 - <<'E'\nimport os\nfor root, dirs, files in os.walk('.'):\n    print(root, len(files))\nE",
+    (
+        "python3 - <<'E'\nimport os\nfor root, dirs, files in os.walk('.'):\n   "
+        " print(root, len(files))\nE"
+    ),
     "node -v",
     "a=1; ((a++)); ((a += 2)); echo $a",
     "if (( $(nproc) > 2 )); then echo many; fi",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from isobox._backends.docker.engine import EngineError, part
@@ -11,19 +12,28 @@ if TYPE_CHECKING:
     from isobox._backends.docker.engine import Answer, Engine
 
 _INVALID = 400
+#: Looks at a container whose stream has ended, and seconds between them.
+_LOOKS, _PAUSE = 15, 0.1
 
 
 async def of_end(engine: Engine, container: str) -> str:
-    """Return why the stream to a container has ended; never raises."""
+    """Return why the stream to a container has ended; never raises.
+
+    The stream may end a moment before the engine knows why.
+    """
     try:
-        state = part(await engine.inspect(container), "State")
+        for _ in range(_LOOKS):
+            why = of_state(part(await engine.inspect(container), "State"))
+            if why is not None:
+                return why
+            await asyncio.sleep(_PAUSE)
     except EngineError as error:
         if error.missing:
             return "the container was removed"
         return f"the container engine refuses to describe it: {error.message}"
     except BackendUnavailableError:
         return "the container engine is gone"
-    return of_state(state) or "the stream to the container ended"
+    return "the stream to the container ended"
 
 
 def of_state(state: Answer) -> str | None:
@@ -32,6 +42,8 @@ def of_state(state: Answer) -> str | None:
         return "the container is paused"
     if state.get("Running") is True:
         return None
+    if state.get("Dead") is True or state.get("Status") == "removing":
+        return "the container was removed"
     if state.get("OOMKilled") is True:
         return "the container ran out of memory and was killed"
     code: object = state.get("ExitCode")

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from isobox._backends.docker.options import User
     from isobox._backends.docker.recipe import Recipe
 
+#: Looks at a container that another host is about to start, and seconds between.
+_LOOKS, _PAUSE = 100, 0.1
+
 #: What leads to the guest in a container.
 LinkT = TypeVar("LinkT")
 LinkT_co = TypeVar("LinkT_co", covariant=True)
@@ -140,6 +143,7 @@ class Life(Generic[LinkT]):
     # What is there.
 
     async def _taken(self, found: Found) -> Reached[LinkT]:
+        found = await self._settled(found)
         if found.changed:
             return await self._recreated(found, found.changed)
         if found.kind != self._inhabitant.kind:
@@ -158,6 +162,15 @@ class Life(Generic[LinkT]):
         if limited:
             return Reached(found.id, link, Arrival("updated", ("limits",)))
         return Reached(found.id, link, Arrival("attached", found.trouble))
+
+    async def _settled(self, found: Found) -> Found:
+        """Wait for a container that another host is about to start."""
+        for _ in range(_LOOKS):
+            if found.state.get("Status") != "created":
+                break
+            await asyncio.sleep(_PAUSE)
+            found = await look(self._engine, self._recipe) or found
+        return found
 
     async def _updated(self, found: Found) -> bool:
         """Give a container other limits; returns whether it has them."""
@@ -206,17 +219,15 @@ class Life(Generic[LinkT]):
         made, owned = await asyncio.gather(
             self._made(key), self._own_volume(), return_exceptions=True
         )
-        for error in (made, owned):
-            if isinstance(error, BaseException):
-                if isinstance(made, str):
-                    with anyio.CancelScope(shield=True):
-                        await self._undone(made)
-                raise error
-        assert isinstance(made, str)  # noqa: S101 - else it was raised
-        return made
+        if isinstance(made, str) and owned is None:
+            return made
+        with anyio.CancelScope(shield=True):
+            await self._undone(made if isinstance(made, str) else None)
+        raise made if isinstance(made, BaseException) else _failed(owned)
 
-    async def _undone(self, container: str) -> None:
-        await self._engine.remove(container)
+    async def _undone(self, container: str | None) -> None:
+        if container is not None:
+            await self._engine.remove(container)
         if not self._recipe.options.named:
             await self._engine.remove_volume(labels.volume(self._recipe.spec.id))
 
@@ -304,6 +315,15 @@ def _limits(host: Answer) -> dict[str, int]:
 
 class _NameTakenError(BackendUnavailableError):
     """Another container has the name."""
+
+
+def _failed(error: BaseException | None) -> BaseException:
+    if isinstance(error, EngineError):
+        return BackendUnavailableError(
+            f"the workspace's volume cannot be made: {error.message}", backend="docker"
+        )
+    assert error is not None  # noqa: S101 - it failed
+    return error
 
 
 def _not_begun(why: str) -> NotBegunError:

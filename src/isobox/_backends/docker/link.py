@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Seconds that a guest has to say hello.
 _START: Final = 30.0
 #: Seconds that finding out why a stream ended may take.
-_WHY: Final = 2.0
+_WHY: Final = 3.0
 #: Seconds between two looks at a container whose guest is silent.
 _LOOK: Final = 2.0
 

@@ -59,15 +59,19 @@ def find(named: str | None, environ: Mapping[str, str] = os.environ) -> Place:
     for variable in _VARIABLES:
         if environ.get(variable):
             return _checked(environ[variable], variable)
-    for path in _usual(environ):
-        if _is_socket(path):
-            return Place(f"unix://{path}", path)
+    if (path := next(sockets(environ), None)) is not None:
+        return Place(f"unix://{path}", path)
     raise BackendUnavailableError(
         "no container engine is found: neither DOCKER_HOST nor CONTAINER_HOST names "
         "one, and the usual sockets are not there",
         fix=_INSTALL,
         backend="docker",
     )
+
+
+def sockets(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Return the usual sockets that are there, the likeliest first."""
+    yield from filter(_is_socket, _usual(environ))
 
 
 def _usual(environ: Mapping[str, str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from isobox._backends.docker import (
     barriers,
     diagnosis,
+    doctor,
     interpreter,
     labels,
     meters,
@@ -74,15 +75,8 @@ class DockerProvider(Provider):
             finally:
                 await engine.aclose()
         except (BackendUnavailableError, InvalidArgumentError, EngineError) as error:
-            fix = error.fix if isinstance(error, BackendUnavailableError) else None
-            reason = str(error).partition("\n")[0]
-            return Availability(backend="docker", ok=False, reason=reason, fix=fix)
-        runtimes = ", ".join(sorted(ability.runtimes))
-        return Availability(
-            backend="docker",
-            ok=True,
-            reason=f"{ability.name} at {place.url}, runtimes {runtimes}",
-        )
+            return doctor.of_failure(error)
+        return doctor.of_engine(place, ability)
 
     @override
     async def create(self, spec: SandboxSpec, /) -> DockerSandbox:

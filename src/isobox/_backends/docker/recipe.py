@@ -247,7 +247,8 @@ class Recipe:
     def digests(self) -> dict[str, str]:
         """Return digests of the parts that a running container is measured by."""
         host = self.host()
-        host.pop("Mounts")
+        for told_otherwise in ("Mounts", "Tmpfs", "ShmSize"):
+            host.pop(told_otherwise)
         runtime = host.pop("Runtime", None)
         return labels.digests(
             {
@@ -256,7 +257,7 @@ class Recipe:
                 "user": str(self.user),
                 "mounts": [self._workspace(), *map(_pair, self.spec.mounts)],
                 "files": sorted(self.shown),
-                "tmp": [host.pop("Tmpfs"), host.pop("ShmSize")],
+                "tmp": self.tmp,
                 "read_only_root": host.pop("ReadonlyRootfs"),
                 "network": host.pop("Dns", None),
                 "hardening": host,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ANONYMOUS: Final = f"{labels.ANONYMOUS}=1"
 #: Seconds after which one that never started has been left by its host.
 _STALE: Final = 120.0
+_ENDED: Final = ("created", "dead", "exited", "stopped")
 _SECONDS: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(.*)")
 
 
@@ -29,12 +30,13 @@ async def sweep(engine: Engine) -> None:
     These are ended containers, and volumes and images that no container has.
     Named ones stay: somebody may come back to their files.
     """
-    ended, volumes, images = await asyncio.gather(
-        engine.containers(label=[_ANONYMOUS], status=["exited", "dead", "created"]),
+    containers, volumes, images = await asyncio.gather(
+        engine.containers(label=[_ANONYMOUS]),
         engine.volumes(label=[_ANONYMOUS], dangling=["true"]),
         engine.images(label=[_ANONYMOUS]),
     )
-    for found in ended:
+    # Chosen here: engines do not have the same words to ask for.
+    for found in (each for each in containers if each.get("State") in _ENDED):
         if found.get("State") != "created" or _stale(found.get("Created")):
             await _tried(engine.remove(str(found.get("Id", ""))))
             name = labels.volume(labels.of(found).get(labels.WORKSPACE, ""))

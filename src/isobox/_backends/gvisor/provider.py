@@ -6,10 +6,11 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from isobox._backends.gvisor import barriers, bounds
+from isobox._backends.gvisor import barriers, bounds, terminals
 from isobox._backends.gvisor.binary import unavailable
 from isobox._backends.gvisor.start import Plan
 from isobox._channel.sandbox import ChannelSandbox
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
     (
-        "tty",
         "dial",
         "snapshot",
         "rlimits",
@@ -86,7 +86,15 @@ class GVisorProvider(Provider):
         with contextlib.ExitStack() as held:
             plan = Plan(spec, held, rootfs=self._rootfs, platform=self._platform)
             child = await _start(plan)
-            return GVisorSandbox(plan, child, held.pop_all())
+            sandbox = GVisorSandbox(plan, child, held.pop_all())
+        try:
+            if await terminals.usable(sandbox, plan.runsc, plan.python):
+                sandbox.capabilities |= {"tty"}
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await sandbox.aclose()
+            raise
+        return sandbox
 
 
 class GVisorSandbox(ChannelSandbox):

@@ -32,7 +32,8 @@ _HARMLESS_SHOPT: Final = listed(
 
 
 def _eval(call: Call, reading: Reading) -> None:
-    join(call, call.arguments, reading)
+    words = call.arguments
+    join(call, words[1:] if words and words[0].text == "--" else words, reading)
 
 
 def _trap(call: Call, reading: Reading) -> None:
@@ -148,6 +149,8 @@ def _named(program: str, name: str, value: str | None, reading: Reading) -> None
     if program in _DECLARES and value is None:
         reading.steer(name, None)
         return
+    if value.startswith("(") if value else False:
+        reading.doubt(f"{program} reads a list in text, which may hold a command")
     reading.assign(Assigned(name, value))
     if program == "unset" and name in COUNTERS:
         reading.doubt(f"unset {name} makes another variable of it")

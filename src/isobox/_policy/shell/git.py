@@ -148,12 +148,7 @@ def _command(
         reading.doubt("git is given what may be an option")
     if any(each.text.startswith("ext::") for each in arguments):
         reading.doubt("git is given an address that runs a program")
-    for value in values(arguments, _RUNNING.get(name, frozenset())):
-        reading.doubt(f"git {name} is told to run a program")
-        hand_on(call, value, reading)
-    if name in ("clone", "init"):
-        for value in values(arguments, frozenset({"-c", "--config"})):
-            _setting(call, value, reading)
+    _told(call, name, arguments, reading)
     if name == "config":
         _config(call, arguments, reading)
     elif name in ("bisect", "submodule"):
@@ -167,6 +162,15 @@ _STARTS: Final = {
     "help": re.compile(r"-w|--web"),
     "rebase": re.compile(r"-[A-Za-z]*i[A-Za-z]*|--interactive|--edit-todo"),
 }
+
+
+def _told(call: Call, name: str, arguments: Sequence[Word], reading: Reading) -> None:
+    for value in values(arguments, _RUNNING.get(name, frozenset())):
+        reading.doubt(f"git {name} is told to run a program")
+        hand_on(call, value, reading)
+    if name in ("clone", "init"):
+        for value in values(arguments, frozenset({"-c", "--config"})):
+            _setting(call, value, reading)
 
 
 def _starts(name: str, arguments: Sequence[Word]) -> bool:

@@ -52,6 +52,7 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
     "conda": _CONDA,
     "direnv": _by("exec", operands=1),
     "dotenv": _by("run", "fe --file"),
+    "distrobox": _by("enter", "n --name"),
     "doppler": _RUN,
     "flatpak": _by("run", "--command"),
     "gem": _EXEC,
@@ -74,6 +75,7 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
     "pipenv": _RUN,
     "pipx": _by("run", "--spec --python --pip-args", "q --no-cache"),
     "pnpm": _by("exec dlx x", "--filter --package C", "rcw --silent --recursive"),
+    "podman": _by("unshare"),
     "poetry": _RUN,
     "pyenv": _EXEC,
     "rbenv": _EXEC,
@@ -81,6 +83,7 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
     "rustup": _by("run", "", "--install", operands=1),
     "rye": _RUN,
     "snap": _RUN,
+    "toolbox": _by("run", "cdr --container"),
     "tox": _by("exec", "ec"),
     "uftrace": _by("record live"),
     "uv": _by(

@@ -11,11 +11,17 @@ from isobox._policy.shell.names import BUILTINS, KNOWN, basename, listed
 from isobox._policy.shell.wrapper_table import WRAPPERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from isobox._policy.shell.words import Word
 
 #: `-12`, `3.11`, `-static`, `.exe`: what follows a name and is no part of it.
 _VERSION: Final = re.compile(r"[-._]?[0-9][\w.+]*(?:-[\w-]+)?$")
 _ENDING: Final = re.compile(r"[-._][A-Za-z][\w+]*$")
+#: What a script has, and a sentence has not; and what is between its words.
+_SCRIPT: Final = re.compile(r"[;&|`]|\$\(")
+_PUNCTUATION: Final = re.compile(r"[\s;&|()$`'\"=:,<>{}\[\]]+")
+_LONGEST_TEXT: Final = 2_000
 _MACHINE: Final = re.compile(r"(?:[\w.]+-)+(?:gnu|musl|linux|gnueabihf|mingw32)-")
 _LOADER: Final = re.compile(r"ld(?:-linux.*|-musl.*|-[0-9.]+)\.so.*|ld64\.so.*")
 _EMULATOR: Final = re.compile(r"qemu-(?!img|nbd|io|ga|storage|system).*")
@@ -118,12 +124,21 @@ def is_disguised(name: str) -> bool:
 
 def tells(text: str) -> bool:
     """Whether a word names a program that runs others, or that rules are about."""
-    first = text.split(maxsplit=1)[0] if text.strip() else ""
-    for each in {first, first.rpartition("=")[2], first.rpartition(":")[2]}:
+    for each in _named(text):
         name = basename(each)
         if kind_of(name) in _TELLING or ("/" in each and kind_of(name) in _TABLES):
             return True
     return False
+
+
+def _named(text: str) -> Iterable[str]:
+    """Words in a text that may be programs: all of it, where it looks like a script."""
+    text = text[:_LONGEST_TEXT]
+    words = _PUNCTUATION.split(text)
+    if _SCRIPT.search(text):
+        return words
+    first = (text.split(maxsplit=1) or [""])[0]
+    return (first, first.rpartition("=")[2], first.rpartition(":")[2])
 
 
 def hands_on(words: tuple[Word, ...]) -> Word | None:

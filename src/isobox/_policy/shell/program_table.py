@@ -21,7 +21,8 @@ RUNS: Final[dict[str, frozenset[str]]] = {
     "netcat": frozenset({"-e", "-c"}),
     "nix-shell": frozenset({"--run", "--command"}),
     "rg": frozenset({"--pre", "--hostname-bin"}),
-    "rsync": frozenset({"-e", "--rsh", "--rsync-path"}),
+    "pandoc": frozenset({"-F", "--filter", "-L", "--lua-filter", "--pdf-engine"}),
+    "rsync": frozenset({"-e", "--rsh", "--rsync-path", "-M", "--remote-option"}),
     "runuser": frozenset({"-c", "--command", "--session-command"}),
     "scp": frozenset({"-S", "-o", "-F", "-D"}),
     "script": frozenset({"-c", "--command"}),
@@ -39,7 +40,9 @@ RUNS: Final[dict[str, frozenset[str]]] = {
 }
 #: Programs that run what their arguments, their files or a person tell them.
 OPAQUE: Final = listed(
-    "abduco ansible ansible-console ansible-playbook at autoexpect batch bpftrace"
+    "anacron clickhouse-local dhclient dropbear logrotate mlr mongo mongosh pppd puppet"
+    " salt-call sshd tcpserver udevadm vd wpa_cli"
+    " abduco ansible ansible-console ansible-playbook at autoexpect batch bpftrace"
     " bpython busctl cgdb cgexec chdist circusd clush concurrently crontab daemonize dc"
     " ddd dmenu_run dpkg-buildpackage dsh dtach duckdb dvtm ecl ed emacs emacsclient"
     " entr envoy ex execlineb exo-open fab fabric fdisk foreman ftp gdb gio-launch"
@@ -70,6 +73,7 @@ OPAQUE_OPTIONS: Final[dict[str, re.Pattern[str]]] = {
     "docker": re.compile(r"-H.*|--host.*|--config.*"),
     "dpkg": re.compile(r"--(?:pre|post)-invoke.*|--status-logger.*|--instdir.*"),
     "go": re.compile(r"--?(?:exec|toolexec|vettool)(?:=.*)?|-w"),
+    "gpg": re.compile(r"--(?:photo-viewer|exec-path|options|homedir|agent-prog).*"),
     "hg": re.compile(r"--config.*"),
     "ip": re.compile(r"netns|vrf|-b.*"),
     "less": re.compile(r"[+].*|-[kp].*|--lesskey.*"),

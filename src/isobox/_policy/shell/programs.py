@@ -230,9 +230,16 @@ def _script(call: Call, reading: Reading) -> None:
         reading.doubt("script starts a shell, or a program")
 
 
-def _ln(call: Call, reading: Reading) -> None:
-    if any(names_stream(each.text) and "/" in each.text for each in call.arguments):
-        reading.doubt(f"{call.name} gives a stream another name")
+def _renames(call: Call, reading: Reading) -> None:
+    """`cp /bin/sh x`: what has another name is not known by it."""
+    from isobox._policy.shell import naming  # noqa: PLC0415 - a cycle
+
+    for text in (each.text for each in call.arguments if "/" in each.text):
+        if names_stream(text) or (_SYSTEM.match(text) and naming.tells(text)):
+            reading.doubt(f"{call.name} gives another name to {text}")
+
+
+_SYSTEM: Final = re.compile(r"(?:if=)?/+(?:usr/+)?(?:local/+)?s?bin/")
 
 
 def _coreutils(call: Call, reading: Reading) -> None:
@@ -269,8 +276,7 @@ _EXAMINED: Final[dict[str, Callable[[Call, Reading], None]]] = {
     "gmake": _make,
     "gsed": sed.examine,
     "gtar": _tar,
-    "cp": _ln,
-    "ln": _ln,
+    **dict.fromkeys(("cp", "dd", "install", "ln", "mv"), _renames),
     "make": _make,
     "mawk": awk.examine,
     "nawk": awk.examine,

@@ -8,11 +8,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from isobox._policy import python_code
+from isobox._policy.environment import steers
 from isobox._policy.shell import naming
 from isobox._policy.shell import text as texts
-from isobox._policy.shell.environment import steers
 from isobox._policy.shell.facts import Command, Facts
 from isobox._policy.shell.names import KNOWN, RESERVED, basename, is_of_the_system
+from isobox._policy.shell.streams import names_stream
 from isobox._policy.shell.tree import PATIENCE
 from isobox._policy.shell.variables import Assigned, Variables
 from isobox._policy.shell.words import Word, literal
@@ -186,6 +187,8 @@ class Reading:
             self.doubt("the name of a program holds unusual characters")
         elif name in RESERVED:
             self.doubt(f"{name} is a word of the shell where a program stands")
+        elif "/" in path and names_stream(path):
+            self.doubt(f"which program {path} is, only running it tells")
         elif naming.is_disguised(name):
             self.doubt(f"{name} may be {naming.kind_of(name)} by another name")
         elif name in KNOWN and not is_of_the_system(path):

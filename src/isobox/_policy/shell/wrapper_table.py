@@ -65,6 +65,7 @@ _PLAIN: Final = listed(
     " watchexec onchange chpst keep-one-running numactl cpulimit ssh-agent sshpass"
     " setpriv prlimit choom pkexec lckdo with-lock-ex retry dotenvx"
     " cross-env envchain aa-exec kstart krenew k5start aoss padsp primusrun optirun"
+    " flatpak-spawn host-spawn distrobox-host-exec"
     " prime-run gamemoderun mangohud vglrun schedtool bwrap"
 )
 

@@ -1,0 +1,106 @@
+"""What a command prints, told from what is said of it."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isobox._shell.launch import ending
+from isobox._shell.outputs import Piped, Words
+from isobox.errors import ProtocolError
+
+_NONCE = "abcabcab"
+
+
+def _heard(data, cuts):
+    words = Words(_NONCE)
+    printed, said = b"", []
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
+    at = 0
+    for end in ends:
+        for piece, word in words.take(data[at:end]):
+            printed += piece
+            if word:
+                said.append(word)
+        at = end
+    return printed + words.rest(), said
+
+
+_TEXT = st.lists(st.sampled_from([b"a", b"ab", b"abc", b"x", b";", b"\n"])).map(b"".join)
+
+
+@given(before=_TEXT, after=_TEXT, cuts=st.lists(st.integers(0, 200)))
+def test_words_are_found_wherever_they_are_cut(before, after, cuts):
+    nonce = _NONCE.encode()
+    if nonce in before or nonce in after or nonce in before[-7:] + nonce[:0]:
+        return
+    data = b"%b%bpid 7;%b%bend - 0;late" % (before, nonce, after, nonce)
+    if data.count(nonce) != 2 or data.find(nonce) != len(before):
+        return
+    assert _heard(data, cuts) == (before + after, [b"pid 7", b"end - 0"])
+
+
+@given(data=_TEXT, cuts=st.lists(st.integers(0, 100)))
+def test_what_is_no_word_is_printed(data, cuts):
+    if _NONCE.encode() in data:
+        return
+    assert _heard(data, cuts) == (data, [])
+
+
+def test_a_word_without_end_is_refused():
+    words = Words(_NONCE)
+    with pytest.raises(ProtocolError):
+        words.take(_NONCE.encode() + b"x" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("told", "witness", "expected"),
+    [
+        (b"0", "awk", (0, None)),
+        (b"137", "awk", (137, None)),
+        (b"265", "awk", (137, 9)),
+        (b"523", "awk", (139, 11)),
+        (b"Command terminated by signal 15\n0", "time", (143, 15)),
+        (b"Command exited with non-zero status 137\n137", "time", (137, None)),
+        (b"0", "time", (0, None)),
+        (b"3", "sh", (3, None)),
+        (b"137", "sh", (137, 9)),
+    ],
+)
+def test_ends_are_told(told, witness, expected):
+    assert ending(told, witness) == expected
+
+
+@given(st.binary(max_size=60), st.sampled_from(["awk", "time", "sh"]))
+def test_lies_about_an_end_are_refused(told, witness):
+    try:
+        status, number = ending(told, witness)
+    except ProtocolError:
+        return
+    assert 0 <= status <= 255
+    assert number is None or status == 128 + number
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_stream_that_nobody_reads_holds_its_writer(anyio_backend):
+    piped = Piped()
+    written = 0
+
+    async def write():
+        nonlocal written
+        for _ in range(64):
+            await piped.put(bytes(65536))
+            written += 65536
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(write)
+        await anyio.sleep(0.05)
+        assert written <= 1 << 20
+        piped.widen()
+        await anyio.sleep(0.05)
+        assert written == 64 * 65536
+    piped.finish()
+    assert len(await piped.read()) == 64 * 65536
