@@ -7,6 +7,7 @@ container; relays are brought in as root, as an engine does.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,15 +66,21 @@ class Daemon:
     """
 
     def __init__(
-        self, *, linger: float = 30.0, root: str | None = None, **told: object
+        self,
+        *,
+        linger: float = 30.0,
+        root: str | None = None,
+        python: str | None = None,
+        **told: object,
     ) -> None:
+        self._python = python or _python()
         self._temporary = root is None
         self.root = os.path.realpath(root or tempfile.mkdtemp(prefix="isobox-"))
         os.chown(self.root, WORKLOAD, WORKLOAD)
         self.key = daemon.new_key()
         command = [*_ALONE, "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
         self.popen = subprocess.Popen(
-            [*command, *_AS_WORKLOAD, *daemon.loader_argv(_python())],
+            [*command, *_AS_WORKLOAD, *daemon.loader_argv(self._python)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -119,7 +126,7 @@ class Daemon:
     def relay(self, sock: socket.socket, *, user: int = 0) -> subprocess.Popen:
         """Start a relay between a socket and the daemon."""
         return self.inside(
-            daemon.relay_argv(_python()),
+            daemon.relay_argv(self._python),
             user=user,
             stdin=sock,
             stdout=sock,
@@ -252,5 +259,5 @@ class AttachedWorkspace(DaemonWorkspace):
 
 
 def _python() -> str:
-    # One that the workload's user may run, and not a wrapper of the shell's.
-    return os.path.realpath(sys.executable)
+    # The system's is one that the workload's user may run.
+    return shutil.which("python3", path="/usr/bin:/bin") or sys.executable

@@ -156,6 +156,7 @@ class NamespaceExec:
             *argv,
         ]
         if tty is not None:
+            command[-len(argv) :] = ["setsid", "-c", *argv]
             return await TerminalRunning.open(command, tty)
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -233,9 +234,6 @@ class TerminalRunning:
         ours, theirs = pty.openpty()
         _resize(ours, tty.columns, tty.rows)
 
-        def control():
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -244,7 +242,6 @@ class TerminalRunning:
                 stderr=theirs,
                 env={**_ENV, "PATH": os.environ["PATH"]},
                 start_new_session=True,
-                preexec_fn=control,
             )
         finally:
             os.close(theirs)
@@ -374,5 +371,3 @@ class ShelledWorkspace(WorkspaceBase):
 async def crash(workspace):
     """Kill its sandbox."""
     await kill_tree(workspace._sandbox.box.pid)
-
-

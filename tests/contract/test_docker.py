@@ -24,6 +24,7 @@ class TestDocker(SharedWorkspace, WorkspaceContract):
             "posix_shell",
             "proc",
             "python3",
+            "reattach",
             "rlimits",
             "sized_tmp",
             "snapshot",

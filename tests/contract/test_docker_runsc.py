@@ -5,6 +5,7 @@ from tests.contract.test_docker import TestDocker as OverDocker
 
 
 class TestDockerRunsc(OverDocker):
+    capabilities = OverDocker.capabilities - {"tty"}
     runtime = "runsc"
 
     @pytest.fixture(scope="class", autouse=True)

@@ -7,7 +7,8 @@ from typing import ClassVar
 from tests.shelled import ShelledWorkspace, crash
 from typing_extensions import override
 
-from isobox.testing.contract import WorkspaceContract
+from isobox.testing.contract import ShellContract, WorkspaceContract
+from isobox.testing.contract.tools import ToolsContract
 
 CAPABILITIES = frozenset(
     {
@@ -42,9 +43,32 @@ class ShellFallbackContract(WorkspaceContract):
         await crash(workspace)
 
 
+_WITHOUT_BASH = "sessions need bash, and an image of busybox has none"
+#: What of the contract of sessions holds where there are none.
+_BEFORE_THE_SHELL = frozenset(
+    (
+        "test_a_session_takes_no_argv",
+        "test_a_session_takes_nothing_that_its_shell_has",
+    )
+)
+
+
 class TestBusybox(ShellFallbackContract):
     image = "busybox"
+    deviations: ClassVar = {
+        name: _WITHOUT_BASH
+        for name in vars(ShellContract)
+        if name.startswith("test_") and name not in _BEFORE_THE_SHELL
+    }
 
 
 class TestCoreutils(ShellFallbackContract):
     image = "coreutils"
+
+
+class TestToolsCoreutils(ToolsContract):
+    capabilities = frozenset({"posix_shell", "proc", "cancel", "kill_tree", "isolated"})
+
+    @override
+    def make_workspace(self, **options):
+        return ShelledWorkspace(image="coreutils", **options)

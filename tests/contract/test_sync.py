@@ -18,6 +18,7 @@ _BLOCKING = (
     sync.ByteStream,
     sync.Shell,
     sync.Forward,
+    sync.Tool,
 )
 _AT_ONCE = {"shell", "isolation", "on_end"}
 _RENAMED = {"aclose": "close"}
@@ -36,6 +37,9 @@ class Awaited:
         if name in _AT_ONCE:
             return lambda *args, **kwargs: _awaited(value(*args, **kwargs))
         return functools.partial(_in_thread, value)
+
+    async def __call__(self, **arguments: object) -> Any:
+        return await _in_thread(self.blocking, **arguments)
 
     async def __aenter__(self) -> Any:
         await _in_thread(self.blocking.__enter__)
@@ -58,6 +62,8 @@ async def _in_thread(
 
 
 def _awaited(value: object) -> Any:
+    if isinstance(value, list):
+        return [_awaited(each) for each in value]
     return Awaited(value) if isinstance(value, _BLOCKING) else value
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from isobox import BubblewrapWorkspace
 from isobox._backends.bubblewrap import copy
+from isobox._core.ops import Apply, Diff
 from isobox._linux import trees
 from isobox.errors import (
     ArchiveError,
@@ -626,3 +627,97 @@ async def test_neither_does_one_in_conflict(workspace, host):
         await workspace.apply()
     assert "\x1b" not in str(caught.value)
     assert r'"bad\n\u001b[31m"' in str(caught.value)
+
+
+# -- what a person has seen --------------------------------------------------------
+
+
+@pytest.fixture
+def bound(mechanism, host):
+    return BubblewrapWorkspace(host, mode="copy")
+
+
+async def seen(workspace, paths=None):
+    return (await workspace._do(Diff(paths=paths, digest=True))).changes
+
+
+TURNS = {
+    "content": "echo evil > README",
+    "content of the same size": "printf 'TWO\ntwo\n' > README",
+    "binary": "printf '\\0\\2' > binary",
+    "mode": "chmod 755 README",
+    "more": "echo x > more",
+    "less": "rm new/file",
+    "other kind": "rm README; ln -s tool README",
+    "where a link leads": "ln -sfn tool made",
+    "removed": "rm README",
+}
+
+
+@pytest.mark.parametrize("turn", TURNS)
+async def test_only_what_was_shown_is_applied(bound, host, turn):
+    async with bound as ws:
+        script = "printf 'one\nTWO\n' > README; printf '\\0\\1' > binary; "
+        script += "mkdir new; echo n > new/file; ln -s README made; rm src/main.py"
+        await ws.run(script, check=True)
+        shown, before = await seen(ws), contents(host)
+        await ws.run(TURNS[turn], check=True)
+        with pytest.raises(ConflictError, match="no longer those that were shown"):
+            await ws._do(Apply(shown=shown))
+        assert contents(host) == before
+        await ws._do(Apply(shown=await seen(ws)))
+        assert (await ws.diff()).changes == ()
+
+
+async def test_what_is_copied_is_compared_and_not_what_is_there(bound, host):
+    """The view changes between the comparison and the copying."""
+    async with bound as ws:
+        await ws.write("README", b"good\n")
+        shown = await seen(ws)
+        real = trees.copy_content
+
+        def copy_content(source, target, **more):
+            os.pwrite(os.open(f"/proc/self/fd/{source}", os.O_RDWR), b"evil", 0)
+            return real(source, target, **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trees, "copy_content", copy_content)
+            with pytest.raises(ConflictError, match="README"):
+                await ws._do(Apply(shown=shown))
+            assert (host / "README").read_text() == TREE["README"]
+            # Without a person it is what there is.
+            await ws._do(Apply())
+        assert (host / "README").read_text() == "evil\n"
+
+
+async def test_what_is_chosen_is_shown_with_what_holds_it(bound, host):
+    async with bound as ws:
+        await ws.run("mkdir -p new/deep; touch new/deep/a new/deep/b .git", check=True)
+        shown = await seen(ws, ("new/deep/a",))
+        assert [each.path for each in shown] == ["new", "new/deep", "new/deep/a"]
+        await ws.run("echo x > README", check=True)
+        await ws._do(Apply(paths=("new/deep/a",), shown=shown))
+        assert sorted(os.listdir(host / "new/deep")) == ["a"]
+        everything = await seen(ws)
+        assert [each.path for each in everything if each.refused] == [".git"]
+        with pytest.raises(ArchiveError):
+            await ws._do(Apply(shown=everything))
+        await ws._do(Apply(shown=everything, skip_refused=True))
+        assert (host / "README").read_text() == "x\n"
+
+
+async def test_nothing_was_shown_and_nothing_is_applied(bound, host):
+    async with bound as ws:
+        await ws.write("README", b"new")
+        with pytest.raises(ConflictError):
+            await ws._do(Apply(shown=()))
+    assert (host / "README").read_text() == TREE["README"]
+
+
+async def test_a_file_that_is_mostly_holes_is_not_hashed_for_hours(bound):
+    async with bound as ws:
+        await ws.run("truncate -s 6T huge", check=True)
+        began = time.monotonic()
+        (change,) = await seen(ws)
+        assert time.monotonic() - began < 20
+        assert (change.size, change.digest) == (6 << 40, None)

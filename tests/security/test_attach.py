@@ -16,7 +16,7 @@ import pytest
 from tests.daemons import WORKLOAD, AttachedWorkspace, Daemon, needs_root
 
 from isobox._guest import agent, daemon
-from isobox.abc import Spawn
+from isobox.abc import Attach, Spawn
 from isobox.errors import PathMissingError, SandboxLostError
 
 pytestmark = [pytest.mark.anyio, needs_root]
@@ -363,14 +363,25 @@ async def test_a_reader_holds_the_command_up_and_loses_nothing(made):
         await process.stdout.receive()
         again = await second.attach(process.id)
         await asyncio.sleep(1)  # nobody reads: it does not run away
-        one, other = await asyncio.gather(_rest(process, 1), _rest(again, 0))
+        one, other = await asyncio.gather(process.stdout.read(), again.stdout.read())
         assert other == "".join(f"{n}\n" for n in range(1, 600_001)).encode()
         assert other.endswith(one)
         assert again.stdout.lost == 0
 
 
-async def _rest(process, _at: int) -> bytes:
-    return await process.stdout.read()
+async def test_who_gives_up_attaching_holds_nothing_up(made):
+    async with AttachedWorkspace(made) as first, AttachedWorkspace(made) as second:
+        script = "read x; head -c 5000000 /dev/zero; sleep 97"
+        process = await first.start(script, stdin=True)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await second._sandbox.attach(Attach(id=process.id))
+        assert (await second.run("echo on")).stdout == "on\n"
+        await process.write(b"\n")
+        seen = 0
+        async with asyncio.timeout(30):
+            while seen < 5_000_000:
+                seen += len(await process.stdout.receive())
 
 
 async def test_only_so_many_that_ended_are_known(made):
@@ -421,7 +432,7 @@ HOST = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
 from isobox._channel.channel import Channel
-from isobox.abc import Spawn
+from isobox.abc import Attach, Spawn
 from tests.daemons import Host
 from isobox._guest import daemon
 import socket

@@ -97,7 +97,6 @@ async def test_a_text_of_any_size_ends_no_sandbox(kind, text):
         for what, use in TEXTS.items():
             with pytest.raises(REFUSED):
                 await use(ws, text)
-                pytest.fail(f"{what} was taken")
             assert (await ws.run("echo on")).stdout == "on\n", what
 
 
@@ -106,7 +105,6 @@ async def test_a_number_of_any_size_ends_no_sandbox(kind):
         for what, use in NUMBERS.items():
             with pytest.raises(REFUSED):
                 await use(ws)
-                pytest.fail(f"{what} was taken")
             assert (await ws.run("echo on")).stdout == "on\n", what
 
 

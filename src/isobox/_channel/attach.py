@@ -17,11 +17,12 @@ from isobox._guest import agent
 from isobox.errors import InvalidArgumentError, PathMissingError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from isobox._channel.channel import Channel
     from isobox._channel.stream import Fields, Stream
     from isobox._core.ops import Attach
+    from isobox._core.results import Exit
     from isobox.errors import IsoboxError
 
 _LENGTH = struct.Struct(">I")
@@ -63,8 +64,15 @@ def _lost(told: object) -> tuple[int, int]:
             raise ProtocolError("the guest did not say what is lost")
 
 
-async def attached(channel: Channel, op: Attach) -> AttachedProcess:
+async def attached(
+    channel: Channel, op: Attach, *, explain: Callable[[Exit], Exit]
+) -> AttachedProcess:
     """Return a command of the guest's.
+
+    Args:
+        channel: The way to the guest.
+        op: Which command, and from where on.
+        explain: Adds to its end what the backend knows of it.
 
     Raises:
         PathMissingError: There is no such command.
@@ -74,8 +82,13 @@ async def attached(channel: Channel, op: Attach) -> AttachedProcess:
         raise InvalidArgumentError("an offset is a number of bytes", op=op.name)
     stream = channel.open("attach", id=op.id, stdout=op.stdout, stderr=op.stderr)
     process = AttachedProcess(stream, op)
-    # Who gives up here has not got it: it runs on.
-    await process.started()
+    process.explain = explain
+    try:
+        await process.started()
+    except BaseException:
+        # It is not killed: it was there before, and runs on without us.
+        stream.control("leave")
+        raise
     return process
 
 

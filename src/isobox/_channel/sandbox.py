@@ -20,7 +20,7 @@ from isobox._channel.process import GuestProcess, as_it_is
 from isobox._channel.sparse import SparseWriter
 from isobox._channel.trap import Trap
 from isobox._core.file_types import globs_of
-from isobox._core.ops import Place, Pull, Push
+from isobox._core.ops import Place, Pull, Push, Spawn
 from isobox._core.results import (
     PATH_ERRORS,
     Edited,
@@ -191,7 +191,8 @@ class ChannelSandbox(Sandbox):
     async def attach(self, op: ops.Attach, /) -> Process:
         if "reattach" not in self.capabilities:
             return await super().attach(op)
-        return await attach.attached(self.channel, op)
+        explain = self._explainer(Spawn(cwd=self.root))
+        return await attach.attached(self.channel, op, explain=explain)
 
     @override
     async def running(self, op: ops.Running, /) -> tuple[ProcessInfo, ...]:

@@ -119,7 +119,8 @@ _PATIENCE = 5
 _OUTNUMBERED = 20
 _F_SETPIPE_SZ = 1031
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 #: Received descriptors must not reach the commands under their first numbers.
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -722,6 +723,14 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def _subreapers() -> bool:
+    """Whether the kernel has them; to set one succeeds for pid 1 in any case."""
+    import ctypes
+
+    value = ctypes.byref(ctypes.c_int())
+    return bool(ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, value, 0, 0, 0) == 0)
+
+
 def _prctl_supported() -> bool:
     return sys.platform.startswith("linux")
 
@@ -854,6 +863,53 @@ def _own_children() -> List[Tuple[int, str]]:
     return found
 
 
+# Some kernels, gVisor's among them, have no subreapers: who loses its parent is ours
+# at once, whichever warden it was below. There a command's processes are known by a
+# limit that nobody enforces and that all of them inherit.
+# SAFETY: one of them may lower its own, and is then not found until the end.
+
+_FIRST_MARK = 1 << 61
+_NEXT_MARK = {"value": 0}
+
+
+def _new_mark() -> int:
+    """Return a number that no other command has; 0 where there are subreapers."""
+    mark = _NEXT_MARK["value"]
+    if mark:
+        _NEXT_MARK["value"] -= 1  # a limit can be lowered, never raised
+    return mark
+
+
+def _mark_self(mark: int) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_RSS, (mark, mark))
+
+
+def _marked(mark: int, warden: int) -> List[Tuple[int, str]]:
+    """Return the processes with a mark, except their warden."""
+    import resource
+
+    found: List[Tuple[int, str]] = []
+    for name in os.listdir("/proc") if mark else ():
+        if not name.isdigit() or int(name) == warden:
+            continue
+        try:
+            if resource.prlimit(int(name), resource.RLIMIT_RSS)[1] == mark:
+                found.append((int(name), ""))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+def _await_marked(mark: int) -> None:
+    """Wait until nobody has the mark but the caller, its warden."""
+    pause = 0.002
+    while _marked(mark, os.getpid()):
+        time.sleep(pause)
+        pause = min(0.1, 1.2 * pause)
+
+
 def _send_signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -924,6 +980,8 @@ class Warden:
         except OSError as error:
             pid, failure = 0, {"what": "cwd", "errno": error.errno}
         else:
+            if request["mark"]:
+                _mark_self(request["mark"])
             pid, failure = _launch(request, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -935,6 +993,7 @@ class Warden:
             self._report({"event": "started", "pid": pid})
         while self._reap(pid):
             pass
+        _await_marked(request["mark"])
         self._report({"event": "idle"})
 
     def _reap(self, main: int) -> bool:
@@ -1968,6 +2027,8 @@ class View(Job):
             self.command.signal(fields["signal"])
         elif what == "resize":
             self.command.resize(fields["columns"], fields["rows"])
+        elif what == "leave":
+            self.fail(Refused("cancelled"))
         elif what == "cancel":
             self.cancel()
 
@@ -2021,6 +2082,7 @@ class Command:
         self._terminal: Optional[int] = None
         self._spool = self._open_spool(fields.get("spool"))
         self._ended = self._began
+        self._mark = _new_mark()
         self._post = guest.warden()
         self._post.command = self
         guest.commands[self.id] = self
@@ -2072,6 +2134,7 @@ class Command:
                     "limits": fields.get("limits") or {},
                     "targets": targets,
                     "announce": self._may_be_signalled(),
+                    "mark": self._mark,
                 },
                 theirs,
             )
@@ -2400,7 +2463,7 @@ class Command:
             self.guest.retire(self._post)
             return
         self._rounds += 1
-        left = _descendants(self._post.pid)
+        left = _descendants(self._post.pid) + _marked(self._mark, self._post.pid)
         if self._rounds <= _PATIENCE or all(state in "Tt" for _, state in left):
             number = _signal.SIGKILL
         else:
@@ -6548,7 +6611,8 @@ class Door:
             said, ancillary, flags, _ = sock.recvmsg(256, space, _CLOEXEC)
         except OSError:
             said, ancillary, flags = b"", [], 0
-        uid, ends = self._workload, []
+        uid = self._workload
+        ends: List[int] = []
         for _level, kind, raw in ancillary:
             if kind == _socket.SCM_RIGHTS:
                 ends += struct.unpack("%di" % (len(raw) // 4), raw)
@@ -6708,6 +6772,8 @@ def _protect() -> None:
     if _prctl_supported():
         _prctl(_PR_SET_DUMPABLE, 0)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if not _subreapers():
+            _NEXT_MARK["value"] = _FIRST_MARK
 
 
 def _use_no_input() -> None:

@@ -88,13 +88,14 @@ class Guard:
 
     async def _standing(self, op: Op[R]) -> Op[R]:
         """Return a shell's script with the directory that it begins in."""
-        if not isinstance(op, Script) or self._places is None or not op.process.pid:
+        script: object = op
+        if not isinstance(script, Script) or self._places is None:
             return op
         # The kernel's word, and not the shell's, which obeys its scripts.
-        link = f"/proc/{op.process.pid}/cwd"
+        link = f"/proc/{script.process.pid}/cwd"
         (place,) = await self._places([(link, True)])
         cwd = None if place.real == link else place.real
-        return cast("Op[R]", replace(op, cwd=cwd))
+        return cast("Op[R]", replace(script, cwd=cwd))
 
     async def _asked(
         self, op: Op[object], decision: Decision, inner: Perform
@@ -132,19 +133,26 @@ class _Seen:
         self._shown: tuple[Change, ...] | None = None
 
     async def __call__(self, op: Op[R], /) -> R:
+        self._looks_at(op)
+        result = await self._inner(op)
+        self._saw(result)
+        return result
+
+    def _looks_at(self, op: Op[object]) -> None:
         if isinstance(op, Diff):
             self._shown = ()  # what could not be shown is not applied
-        result = await self._inner(op)
+
+    def _saw(self, result: object) -> None:
         if isinstance(result, Changes):
             self._shown = result.changes
-        return result
 
     def bound(self, op: Op[R]) -> Op[R]:
         """Return an operation that does what was shown, and nothing else."""
-        if not isinstance(op, Apply) or self._shown is None:
+        apply: object = op
+        if not isinstance(apply, Apply) or self._shown is None:
             return op
         # SAFETY: commands go on while a person reads.
-        return cast("Op[R]", replace(op, shown=self._shown))
+        return cast("Op[R]", replace(apply, shown=self._shown))
 
 
 def _denied(op: Op[object], decision: Decision, reason: str) -> PolicyDeniedError:

@@ -184,16 +184,23 @@ def _names(node: ast.AST, found: _Found) -> None:
 def _reached(node: ast.Attribute, found: _Found) -> None:
     if node.attr in _HIDDEN:
         found.doubts[f"it uses {node.attr}"] = None
-    name = _dotted(node, found)
-    if name in _DYNAMIC:
-        found.doubts[f"it uses {name}, so that only running it tells more"] = None
+    _passed_on(_dotted(node, found), found)
 
 
 def _used(name: str, found: _Found) -> None:
     if name in ("__builtins__", "__loader__"):
         found.doubts[f"it uses {name}"] = None
-    if found.names.get(name, name) in _DYNAMIC - {"input"}:
-        found.doubts[f"it uses {name}, so that only running it tells more"] = None
+    if name != "input":
+        _passed_on(found.names.get(name, name), found)
+
+
+def _passed_on(name: str | None, found: _Found) -> None:
+    if name in _DYNAMIC and _calls(name) not in found.doubts:
+        found.doubts[f"it passes on {name}"] = None
+
+
+def _calls(name: str) -> str:
+    return f"it calls {name}, so that only running it tells more"
 
 
 #: Names that lead from any object to every other.
@@ -213,7 +220,7 @@ def _call(node: ast.Call, found: _Found) -> None:
         name = f"?.{node.func.attr}"
     found.calls[name] = None
     if name in _DYNAMIC:
-        found.doubts[f"it calls {name}, so that only running it tells more"] = None
+        found.doubts[_calls(name)] = None
     if name in _OPENS:
         _opened(node, 1, _literal(node.args[0]) if node.args else None, found)
     elif name.endswith((".write_text", ".write_bytes", ".open")):

@@ -32,8 +32,15 @@ why() {
   no access
 }
 real() {
-  t=$(readlink -f -- "$1" && printf x); t=${t%x}; t=${t%?}
-  [ -n "$t" ] || why "$1"
+  e=$1; k=0
+  while [ -L "$e" ] && [ ! -e "$e" ] && [ $k -lt 40 ]; do
+    l=$(readlink -- "$e"; printf x); l=${l%x}; l=${l%?}; k=$((k+1))
+    case $l in /*) e=$l;; *) e=${e%/*}/$l;; esac
+  done
+  if [ -e "$e" ]; then t=$(readlink -f -- "$e" && printf x); t=${t%x}; t=${t%?}
+  else t=$(readlink -f -- "${e%/*}/" && printf x); t=${t%x}; t=${t%?}
+    [ -z "$t" ] || t=${t%/}/${e##*/}; fi
+  [ -n "$t" ] && [ $k -lt 40 ] || why "$1"
 }
 """
 #: The kernel's errors as the C libraries of GNU and musl put them, and shells.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _APPEND: Final = """\
 ( umask 022; p=<path>; d=${p%/*}; d=${d:-/}; mode=<mode>
-[ -L "$p" ] && no error Too many levels of symbolic links
+[ -L "$p" ] && no not_regular
 [ -d "$p" ] && no is_directory
 [ -e "$p" ] && [ ! -f "$p" ] && no not_regular
 if [ ! -d "$d" ]; then

@@ -49,9 +49,10 @@ if [ -f "$t" ]; then
   o=$(stat -c %u:%g -- "$t")
   [ "$o" = "$(stat -c %u:%g -- "$n")" ] || chown "$o" "$n"
 fi
+s=$(sha256sum <"$n")
 chmod "${mode:-644}" "$n"
 [ -z "$when" ] || touch -d "@$when" "$n" || touch -d "@${when%.*}" "$n"
-echo ok; sha256sum <"$n" )"""
+printf 'ok\\n%s\\n' "$s" )"""
 _PUBLISH: Final = """\
 ( t=<target>; n=<draft>; w=<wanted>
 [ -d "$t" ] && no is_directory
@@ -99,10 +100,10 @@ class Draft:
         name = f".isobox-{secrets.token_hex(8)}"
         code = filled(_BEGIN, path=path, parents=int(parents), name=name)
         answer = answers.check(await operator.ask(code), op=op, path=path)
-        target, place, made, *more = [*answer.split(b"\0"), b""]
-        if len(more) != 1 or not place.endswith(b"/" + name.encode()):
+        told = answer.split(b"\0")
+        if len(told) != 3 or not told[1].endswith(b"/" + name.encode()):
             raise ProtocolError("the shell inside writes something else")
-        return cls(operator, op, path, target, place, made)
+        return cls(operator, op, path, *told)
 
     async def add(self, data: bytes) -> None:
         """Append to it.

@@ -204,7 +204,7 @@ def ending(told: bytes, witness: Witness) -> tuple[int, int | None]:
     Raises:
         ProtocolError: It tells of none.
     """
-    words = told.decode("ascii", "replace")
+    words = told.decode("ascii", "replace").replace("\r", "")  # of a terminal
     if witness == "time":
         signalled = re.search(r"terminated by signal (\d{1,3})$", words, re.MULTILINE)
         if signalled:

@@ -183,11 +183,14 @@ class Operators:
         self._closed = False
 
     @contextlib.asynccontextmanager
-    async def one(self, *, spare: bool = False) -> AsyncGenerator[Operator]:
+    async def one(
+        self, *, spare: bool = False, last: bool = False
+    ) -> AsyncGenerator[Operator]:
         """Have a shell for a while; one that owes an answer then is ended.
 
         Args:
             spare: Do not wait for others, who may wait for this.
+            last: It ends others: nobody is called to end it.
         """
         async with contextlib.nullcontext() if spare else self._room:
             operator = await self._ready()
@@ -195,7 +198,7 @@ class Operators:
                 yield operator
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._leave(operator)
+                    await self._leave(operator, last=last)
 
     async def _ready(self) -> Operator:
         while self._idle:
@@ -214,12 +217,12 @@ class Operators:
             raise
         return operator
 
-    async def _leave(self, operator: Operator) -> None:
+    async def _leave(self, operator: Operator, *, last: bool) -> None:
         if operator.free and len(self._idle) < _MOST_IDLE and not self._closed:
             self._idle.append(operator)
             return
         try:
-            if not await operator.ends() and not self._closed:
+            if not await operator.ends() and not (last or self._closed):
                 await self._kill(operator.mark)
         except SandboxLostError:
             pass  # what is gone needs no end

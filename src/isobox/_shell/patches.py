@@ -16,7 +16,7 @@ from isobox._shell.answers import refused
 from isobox._shell.drafts import Draft, discard
 from isobox._shell.quote import decoded, filled
 from isobox._shell.readings import content
-from isobox.errors import PathMissingError
+from isobox.errors import PathMissingError, ProtocolError
 
 if TYPE_CHECKING:
     from isobox._core.ops import Patch
@@ -147,6 +147,8 @@ class Patching:
         answer = answers.check(await self._operator.ask(code), op="patch", path=path)
         target, _, rest = answer.partition(b"\0")
         there, _, mode = rest.partition(b"\0")
+        if not target.startswith(b"/") or there not in (b"0", b"1", b"2"):
+            raise ProtocolError("the shell inside patches something else")
         if target not in self._held:
             self._held[target] = await self._read(target, path, there, mode)
         held = self._held[target]

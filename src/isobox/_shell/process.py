@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a command's end may take to be told once it was killed.
 _GRACE: Final = 5.0
+#: Seconds from the end of its input to the news of its own.
+_SHORTLY: Final = 1.0
 
 
 class House(Protocol):
@@ -310,6 +312,8 @@ class ShellProcess(Process):
         try:
             await sending
         except (BrokenPipeError, asyncio.CancelledError, SandboxLostError):
+            # Whether it is the command that has ended is known a little later.
+            await asyncio.wait((self._exit,), timeout=_SHORTLY)
             self._lost()
             raise BrokenPipeError("the command has ended") from None
 

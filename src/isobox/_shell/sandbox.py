@@ -250,7 +250,7 @@ class ShellSandbox(Sandbox):
 
     async def kill(self, mark: str, pid: int) -> None:
         """Kill who bears a mark, or descends from a process."""
-        async with self._operators.one(spare=True) as operator:
+        async with self._operators.one(spare=True, last=True) as operator:
             await trees.kill(operator, mark, pid)
 
     async def _kill_marked(self, mark: str) -> None:
@@ -258,12 +258,12 @@ class ShellSandbox(Sandbox):
 
     async def strike(self, mark: str, pid: int, number: int) -> None:
         """Send a signal to a process group."""
-        async with self._operators.one(spare=True) as operator:
+        async with self._operators.one(spare=True, last=True) as operator:
             await trees.strike(operator, mark, pid, number)
 
     async def alive(self) -> None:
         """Raise SandboxLostError if the sandbox is not."""
-        async with self._operators.one(spare=True) as operator:
+        async with self._operators.one(spare=True, last=True) as operator:
             await operator.ask(b":")
 
     # Files.

@@ -10,8 +10,10 @@ from isobox._shell import answers
 from isobox._shell.readings import opened
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from isobox._core.ops import ReadLines
-    from isobox._core.results import Entry
+    from isobox._core.results import ByteStream, Entry
     from isobox._shell.operators import Operators
 
 _STRIDE: Final = 1 << 19
@@ -55,7 +57,7 @@ async def _surveyed(
     )
     pieces: list[bytes] | None = []
     async with reading:
-        async for piece in reading:
+        async for piece in _strides(reading):
             survey.add(piece)
             if pieces is not None and survey.size <= agent.LARGEST_IMAGE:
                 pieces.append(piece)
@@ -80,13 +82,23 @@ async def _fill(
         op="read_lines",
     )
     async with reading:
-        async for piece in reading:
-            for begin in range(0, len(piece), _STRIDE):
-                if not lines.full:
-                    lines.add(piece[begin : begin + _STRIDE])
+        async for piece in _strides(reading):
+            lines.add(piece)
             if lines.full:
                 break
     lines.end()
+
+
+async def _strides(reading: ByteStream) -> AsyncIterator[bytes]:
+    """Yield a file in pieces of one size, so that no character is cut in two."""
+    read = bytearray()
+    async for piece in reading:
+        read += piece
+        while len(read) >= _STRIDE:
+            yield bytes(read[:_STRIDE])
+            del read[:_STRIDE]
+    if read:
+        yield bytes(read)
 
 
 def _no_text(entry: Entry, media: str, content: bytes | None) -> Page:

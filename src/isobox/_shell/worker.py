@@ -51,6 +51,8 @@ class Keeping:
                 yield place
 
     def _seen(self, path: bytes, folder: bool) -> bool:
+        if self._fields["ignored"] and self._fields["hidden"]:
+            return True
         above, _, name = path.rpartition(b"/")
         above = above or b"/"
         hidden = name.startswith(b".") and not self._fields["hidden"]

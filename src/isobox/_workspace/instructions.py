@@ -26,8 +26,8 @@ _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 def instructions(sandbox: Sandbox, spec: SandboxSpec, policy: Policy) -> str:
     """Return a fragment of a system prompt that says what holds here."""
     lines = [
-        f"- Directory: {sandbox.root}. Relative paths start there, and so does Bash. "
-        "A reference workspace:///x is the path x there; every tool but Bash takes it.",
+        f"- Directory: {sandbox.root}. Relative paths start there, and so does Bash.",
+        "- workspace:///x is a reference to the path x there; all tools but Bash take it.",
         *_files(sandbox, spec),
         *_commands(spec.limits),
         *_network(sandbox, spec, policy.network),

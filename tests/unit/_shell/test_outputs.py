@@ -28,7 +28,9 @@ def _heard(data, cuts):
     return printed + words.rest(), said
 
 
-_TEXT = st.lists(st.sampled_from([b"a", b"ab", b"abc", b"x", b";", b"\n"])).map(b"".join)
+_TEXT = st.lists(st.sampled_from([b"a", b"ab", b"abc", b"x", b";", b"\n"])).map(
+    b"".join
+)
 
 
 @given(before=_TEXT, after=_TEXT, cuts=st.lists(st.integers(0, 200)))

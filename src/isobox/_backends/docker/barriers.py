@@ -33,6 +33,11 @@ def achieved(recipe: Recipe, ability: Ability) -> Isolation:
     )
 
 
+def is_gvisor(recipe: Recipe, ability: Ability) -> bool:
+    """Whether gVisor runs the container."""
+    return _GVISOR in (recipe.options.runtime or ability.runtime)
+
+
 def _files(recipe: Recipe) -> Barrier:
     parts = ["mount namespace over the image's files"]
     parts.append(
@@ -65,7 +70,7 @@ def _network(recipe: Recipe) -> Barrier:
 
 def _calls(recipe: Recipe, ability: Ability) -> Barrier:
     runtime = recipe.options.runtime or ability.runtime
-    if _GVISOR in runtime:
+    if is_gvisor(recipe, ability):
         return Barrier("strong", "gVisor: a kernel in user space answers them")
     if _KATA in runtime:
         return Barrier("strong", "Kata: a virtual machine with its own kernel")
@@ -95,7 +100,7 @@ def _resources(recipe: Recipe) -> Barrier:
 def _tenant(recipe: Recipe, ability: Ability) -> Barrier:
     if ability.user_namespaces:
         return Barrier("strong", "a user namespace of the engine's")
-    if _GVISOR in (recipe.options.runtime or ability.runtime):
+    if is_gvisor(recipe, ability):
         return Barrier("strong", "gVisor's kernel is the container's own")
     return Barrier(
         "partial", f"the host knows uid {recipe.user.uid} too; containers may share it"

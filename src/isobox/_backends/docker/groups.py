@@ -25,8 +25,9 @@ async def refuse_others(engine: Engine, container: str, user: User) -> None:
         BackendUnavailableError: It has.
     """
     pid: object = part(await engine.inspect(container), "State").get("Pid")
-    held = await _groups(pid, user) if isinstance(pid, int) and pid > 0 else set()
-    if others := sorted(held - {user.gid}):
+    if not isinstance(pid, int) or pid <= 0:
+        return
+    if others := sorted(await _groups(pid, user) - {user.gid}):
         raise BackendUnavailableError(
             f"the image's /etc/group gives commands the groups {others[:20]}; name "
             "another user, or remove groups whose names are numbers from the image",
@@ -40,7 +41,8 @@ async def _groups(pid: int, user: User) -> set[int]:
         text = await anyio.Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return set()
-    lines = dict(line.partition(":")[::2] for line in text.splitlines())
+    fields = (line.partition(":") for line in text.splitlines())
+    lines = {name: value for name, _, value in fields}
     # An engine in another machine, or a kernel of its own, counts otherwise.
     if lines.get("Uid", "").split()[:1] != [str(user.uid)]:
         return set()

@@ -57,6 +57,15 @@ _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
 )
 
 
+def _capabilities(recipe: Recipe, ability: Ability) -> frozenset[Capability]:
+    captured = recipe.spec.capture is not None
+    there: frozenset[Capability] = _CAPABILITIES | {
+        "capture" if captured else "no_network"
+    }
+    # gVisor's terminals tell nobody of a new size, nor of who is interrupted.
+    return there - {"tty"} if barriers.is_gvisor(recipe, ability) else there
+
+
 class DockerProvider(Provider):
     """Makes containers, and finds those that are there."""
 
@@ -159,12 +168,11 @@ class DockerSandbox(ChannelSandbox):
         shown: Shown,
     ) -> None:
         recipe = guest.recipe
-        captured = recipe.spec.capture is not None
         super().__init__(
             reached.link.channel,
             backend="docker",
             root=ROOT,
-            capabilities=_CAPABILITIES | {"capture" if captured else "no_network"},
+            capabilities=_capabilities(recipe, ability),
             isolation=barriers.achieved(recipe, ability),
             caught=recipe.spec.capture,
         )

@@ -35,6 +35,24 @@ _OURS: Final = frozenset(
 _LARGEST_FILE: Final = MiB
 
 
+def made(path: str) -> str:
+    """Make a directory that everybody may enter, and those above it."""
+    if not os.path.isdir(path):
+        made(os.path.dirname(path))
+        os.mkdir(path)
+        # Whatever the umask is: gVisor's processes are somebody else.
+        os.chmod(path, 0o755)  # noqa: S103 - it holds what everybody may read
+    return path
+
+
+def written(path: str, data: bytes) -> str:
+    """Make a file that everybody may read."""
+    with open(path, "wb") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(data)
+    return path
+
+
 @dataclass
 class Tree:
     """A root directory in the making: what is in it, and what is mounted on it.
@@ -70,7 +88,7 @@ class Tree:
                     f"{path!r} is reached by the link {link!r}; name where it leads",
                     path=path,
                 )
-        os.makedirs(self.path + path, mode=0o755, exist_ok=True)
+        made(self.path + path)
 
     def file(self, path: str, data: bytes) -> None:
         """Make a file, in place of one, or of a link, that may be there.
@@ -82,8 +100,7 @@ class Tree:
         if path in self.links:
             os.unlink(self.path + path)
             self.links.remove(path)
-        with open(self.path + path, "wb") as file:
-            file.write(data)
+        written(self.path + path, data)
 
     def link(self, path: str, target: str) -> None:
         """Make a symlink."""

@@ -50,7 +50,6 @@ class Plan:
         runsc: The program.
         platform: How it runs the workload's code.
         uid: The host uid that its processes have.
-        own_uid: Whether nothing else has this uid.
         workdir: A descriptor of the directory that is the workspace.
         bounds: What it may use of the host.
         state: Where runsc keeps what it knows of the sandbox.
@@ -94,9 +93,7 @@ class Plan:
                 os.close(each.pop())
 
     def _made(self, name: str) -> str:
-        path = os.path.join(self._folder, name)
-        os.makedirs(path, mode=0o755)
-        return path
+        return bundle.made(os.path.join(self._folder, name))
 
     def _temporary(self) -> str:
         path = sweep.temporary(self.held)
@@ -132,8 +129,7 @@ class Plan:
             self._protect()
         argv = [self.python, "-I", "-S", _BEGIN, system.PROGRAM, *_FILTERS]
         described = bundle.description(tree, argv, {"LANG": "C.UTF-8"}, "sandbox")
-        with open(os.path.join(self._folder, "bundle", "config.json"), "xb") as file:
-            file.write(described)
+        bundle.written(os.path.join(self._folder, "bundle/config.json"), described)
         return self._launched()
 
     def _system(self) -> None:
@@ -176,11 +172,8 @@ class Plan:
         if not any(within(place, target) for target in self.tree.seen):
             self.tree.file(place, data)
             return
-        path = os.path.join(self._folder, "bundle", secrets.token_hex(8))
-        with open(path, "xb") as file:
-            file.write(data)
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        self.tree.descriptors.append(fd)
+        path = os.path.join(self._folder, secrets.token_hex(8))
+        fd = self._tree_of(bundle.written(path, data))
         self.tree.mount(self.tree.staged(fd), place)
 
     def _protect(self) -> None:

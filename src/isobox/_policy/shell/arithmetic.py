@@ -97,13 +97,14 @@ def calculate(
         at = 0 if target is None else target.end()
         for found in _TOKEN.finditer(piece, at):
             if found[1]:
-                reading.variables.calculate(found[1])
+                listed = piece[found.end() :].lstrip().startswith("[")
+                reading.variables.calculate(found[1], listed=listed)
     return [reading.variables.sure(each[1]) for each in noted]
 
 
 def _operand(written: str, reading: Reading) -> None:
     name = variable(written)
     if name is not None:
-        reading.variables.calculate(name)
+        reading.variables.calculate(name, listed=written.endswith("]}"))
     elif not counts(written):
         reading.doubt("calculates with what only running it tells")

@@ -29,6 +29,8 @@ _ASSIGNS: Final = re.compile(rb"[A-Za-z_]\w*(?:\[|\+?=)")
 _SUBSCRIPT: Final = re.compile(rb"[A-Za-z_]\w*\[")
 #: After these, a shell still looks for assignments, and for words of its own.
 _PREFIXES: Final = frozenset({b"time", b"coproc"})
+#: Options with which it still assigns, and what it is told.
+_PLAIN_OPTIONS: Final = re.compile(r"-[agrx]+")
 _DECLARES: Final = frozenset({b"declare", b"export", b"local", b"readonly", b"typeset"})
 
 
@@ -201,12 +203,22 @@ class Simple:
 
     def _assign(self, words: tuple[Word, ...]) -> None:
         # Before a program, it is for that program only.
-        stays = not words or self._written(self._words[0]) in _DECLARES
         variables = self._walk.reading.variables
+        stays = not words or self._stays(words, in_function=variables.scope.called)
         for each in self._assignments:
             variables.hold(each)
             if stays and each.whole:
-                self._following.append(variables.sure(each.name))
+                self._following.append(variables.sure(each.name, listed=each.listed))
+
+    def _stays(self, words: tuple[Word, ...], *, in_function: bool) -> bool:
+        declares = self._written(self._words[0])
+        if declares not in _DECLARES or (declares == b"local" and not in_function):
+            return False
+        return all(
+            _PLAIN_OPTIONS.fullmatch(each.text)
+            for each in words[1:]
+            if each.text.startswith("-") or each.dynamic
+        )
 
     def _first(self, words: tuple[Word, ...]) -> None:
         first = self._written(self._words[0])

@@ -34,7 +34,8 @@ def assigned(walk: Walk, node: Node) -> tuple[Assigned, list[Node]]:
     if values[0].type == "array":
         _indexes(walk, values[0])
         number = _of_numbers(walk, values[0])
-        return Assigned(name, number=number, whole=whole), following + values
+        what = Assigned(name, number=number, whole=whole, listed=True)
+        return what, following + values
     word, holes = walk.word(values)
     start, end = values[0].start_byte, values[-1].end_byte
     what = value(name, walk.source[start:end].decode(errors="replace"), whole=whole)

@@ -16,6 +16,8 @@ COUNTERS: Final = frozenset(
     {"BASHPID", "EPOCHSECONDS", "EUID", "HISTCMD", "LINENO", "PPID", "RANDOM"}
     | {"SECONDS", "SRANDOM", "UID"}
 )
+#: After the name of a list: nothing in it is left from before.
+_ALL: Final = "[]"
 _WORD: Final = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*", re.ASCII)
 
 
@@ -29,6 +31,7 @@ class Assigned:
         number: Whether it is a number, or some, for certain.
         like: The variable that it is a copy of.
         whole: Whether nothing is left of what it held before.
+        listed: Whether it is all of a list.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Assigned:
     number: bool = False
     like: str | None = None
     whole: bool = True
+    listed: bool = False
 
 
 class Scope:
@@ -44,11 +48,13 @@ class Scope:
     What is assigned in it holds in it, from there on, and not after it.
     """
 
-    __slots__ = ("_names", "_outer")
+    __slots__ = ("_names", "_outer", "called")
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(self, outer: Scope | None = None, *, called: bool = False) -> None:
         self._outer = outer
         self._names = set[str]()
+        #: Whether it is in a function.
+        self.called = called or (outer is not None and outer.called)
 
     def add(self, name: str) -> None:
         self._names.add(name)
@@ -92,14 +98,20 @@ class Variables:
             self._texts.add(name)
             self._phrases.add(name)
 
-    def sure(self, name: str) -> Callable[[], None]:
+    def sure(self, name: str, *, listed: bool = False) -> Callable[[], None]:
         """What notes that from there on, a variable holds what it was set to."""
         scope = self.scope
-        return lambda: scope.add(name)
 
-    def calculate(self, name: str) -> None:
-        """A variable is calculated with: it has to be a number."""
-        if self._is_sure(name):
+        def note() -> None:
+            scope.add(name)
+            if listed:
+                scope.add(name + _ALL)
+
+        return note
+
+    def calculate(self, name: str, *, listed: bool = False) -> None:
+        """A variable, or one of a list, is calculated with: it has to be a number."""
+        if self._is_sure(name) and (not listed or name + _ALL in self.scope):
             self._sums.add(name)
         else:
             self._unknown.add(name)

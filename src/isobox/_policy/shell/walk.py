@@ -75,6 +75,7 @@ class Walk:
             "simple_expansion": self._variable,
             "test_command": self._test,
             "subscript": self._subscript,
+            "subshell": self._subshell,
             "arithmetic_expansion": self._calculation,
             "c_style_for_statement": self._counting_loop,
         }
@@ -103,7 +104,7 @@ class Walk:
             if not self.reading.spend():
                 return
             if step.type in scopes.OWN:
-                scope = Scope(scope)
+                scope = Scope(scope, called=step.type == "function_definition")
             self.reading.variables.scope = scope
             following = self._visits.get(step.type, self._any)(step)
             stack.extend(reversed(scopes.scoped(step, following, scope)))
@@ -196,7 +197,8 @@ class Walk:
         self.reading.assign(what)
         if not what.whole:
             return [*following]
-        return [*following, self.reading.variables.sure(what.name)]
+        sure = self.reading.variables.sure(what.name, listed=what.listed)
+        return [*following, sure]
 
     def _function(self, node: Node) -> list[Node]:
         name = node.child_by_field_name("name")
@@ -302,6 +304,12 @@ class Walk:
     def _subscript(self, node: Node) -> Sequence[Step]:
         self._no_gaps(node.children)
         return calculations.subscript(self, node)
+
+    def _subshell(self, node: Node) -> Sequence[Step]:
+        if self.text(node).replace(b"\\\n", b"").startswith(b"(("):
+            # Bash calculates with what is in both, if it can.
+            self.misread()
+        return self._any(node)
 
     def _calculation(self, node: Node) -> Sequence[Step]:
         return calculations.brackets(self, node)

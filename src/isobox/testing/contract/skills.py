@@ -16,6 +16,7 @@ from isobox.errors import (
     InvalidArgumentError,
     PathExistsError,
     PathMissingError,
+    WorkspaceClosedError,
 )
 from isobox.testing.contract._base import SOON, Contract, Factory, names
 
@@ -287,4 +288,5 @@ class SkillsContract(Contract):
         workspace = self.make_workspace(skills=[seed])
         with pytest.raises(InvalidArgumentError, match="no skill"):
             await workspace.initialize()
-        assert workspace._sandbox is None
+        with pytest.raises(WorkspaceClosedError):
+            await workspace.list_skills()

@@ -59,7 +59,9 @@ async def test_a_long_body_is_shown_without_its_middle():
 async def test_a_policy_decides_on_skills():
     skill = tar_of(("SKILL.md", manual("sums").encode()))
     rule = Rule(verdict="deny", ops=("push", "remove"), paths=("skills/**",))
-    async with MemoryWorkspace(policy=Policy.allow_all().with_rules([rule])) as workspace:
+    async with MemoryWorkspace(
+        policy=Policy.allow_all().with_rules([rule])
+    ) as workspace:
         with pytest.raises(PolicyDeniedError):
             await workspace.add_skill(skill)
         assert await workspace.list_skills() == []
@@ -67,7 +69,9 @@ async def test_a_policy_decides_on_skills():
 
 async def test_what_may_not_be_read_is_a_problem():
     rule = Rule(verdict="deny", ops=("read",), paths=("skills/secret/**",))
-    async with MemoryWorkspace(policy=Policy.allow_all().with_rules([rule])) as workspace:
+    async with MemoryWorkspace(
+        policy=Policy.allow_all().with_rules([rule])
+    ) as workspace:
         for name in ("secret", "sums"):
             await workspace.write(f"skills/{name}/SKILL.md", manual(name))
         secret, sums = await workspace.list_skills()
@@ -77,7 +81,9 @@ async def test_what_may_not_be_read_is_a_problem():
 
 async def test_a_list_that_may_not_be_read_gives_no_tool():
     rule = Rule(verdict="deny", ops=("scan",), paths=("skills",))
-    async with MemoryWorkspace(policy=Policy.allow_all().with_rules([rule])) as workspace:
+    async with MemoryWorkspace(
+        policy=Policy.allow_all().with_rules([rule])
+    ) as workspace:
         await workspace.write("skills/sums/SKILL.md", manual("sums"))
         assert await tool(workspace) is None
         assert "Skills" not in await workspace.get_instructions()
