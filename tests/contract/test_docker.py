@@ -48,5 +48,5 @@ class TestDocker(SharedWorkspace, WorkspaceContract):
 
     @override
     async def kill(self, workspace):
-        container = workspace._sandbox.container
+        container = workspace._sandbox.tenancy.container
         await anyio.to_thread.run_sync(self.engine.call, "kill", container)

@@ -103,7 +103,8 @@ class Draft:
         told = answer.split(b"\0")
         if len(told) != 3 or not told[1].endswith(b"/" + name.encode()):
             raise ProtocolError("the shell inside writes something else")
-        return cls(operator, op, path, *told)
+        target, place, made = told
+        return cls(operator, op, path, target, place, made)
 
     async def add(self, data: bytes) -> None:
         """Append to it.

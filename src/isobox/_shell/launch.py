@@ -12,7 +12,7 @@ from isobox.errors import InvalidArgumentError, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from isobox._core.ops import Spawn
+    from isobox._core.ops import Spawn, WindowSize
     from isobox._shell.kit import Kit, Witness
 
 #: Bytes that the kernel takes as one argument.
@@ -78,12 +78,14 @@ class Launch:
     Attributes:
         op: What was asked.
         env: The variables that it has besides those of the exec.
+        limits: Limits that it has where it asks for no other, if they can be had.
         mark: What stands in the environment of all that belongs to it.
         nonce: What the code begins with whatever it says.
     """
 
     op: Spawn
     env: Mapping[str, str]
+    limits: Mapping[str, int]
     mark: str
     nonce: str
 
@@ -101,7 +103,8 @@ class Launch:
     def _outer(self, kit: Kit, size: int, folder: bytes) -> bytes:
         tty, report = self.op.tty is not None, self.op.report
         ends = [_END] if tty else [_END, _END + " >&2"]
-        code = _OUTER.format(
+        size_of = "" if self.op.tty is None else _sized(self.op.tty)
+        code = size_of + _OUTER.format(
             report=_REPORT if report else "",
             witness=_WITNESSES[kit.witness],
             unreport="exec 6>&-\n" if report else "",
@@ -138,6 +141,10 @@ class Launch:
         )
 
     def _limits(self) -> Iterator[bytes]:
+        for name in self.limits.keys() - self.op.limits.keys():
+            letter, unit = LIMITS[name]
+            value = int(self.limits[name]) // unit
+            yield b"ulimit -%s %d 2>/dev/null\n" % (letter.encode(), value)
         for name, value in self.op.limits.items():
             letter, unit = LIMITS[name]
             yield filled(
@@ -170,6 +177,11 @@ class Launch:
         if odd:
             return prefix + b" sh -c " + script
         return b"set --\neval " + script
+
+
+def _sized(tty: WindowSize) -> str:
+    # Engines set it a little later, when a command has looked at it already.
+    return f"stty rows {int(tty.rows)} cols {int(tty.columns)} 2>/dev/null\n"
 
 
 def _exports(env: Mapping[str, str | None]) -> Iterator[bytes]:

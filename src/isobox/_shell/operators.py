@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from typing import Self
 
-    from isobox._shell.answers import PRELUDE
-from isobox._shell.exec import Exec, Running
+    from isobox._shell.exec import Exec, Running
 
 #: The variable by which a process shows what it belongs to.
 MARK: Final = "ISOBOX_JOB"
@@ -158,10 +157,15 @@ class Operator:
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(_LEAVE):
                 await self._running.send_eof()
-                while (await self._running.receive())[0] != ENDED:
-                    await asyncio.sleep(0)  # what never ends must not hold us up
+                await self._drained()
                 return True
         return False
+
+    async def _drained(self) -> None:
+        kind = STDOUT
+        while kind != ENDED:
+            kind, _ = await self._running.receive()
+            await asyncio.sleep(0)  # what never ends must not hold us up
 
     async def aclose(self) -> None:
         """Let go of it."""

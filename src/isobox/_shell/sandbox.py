@@ -101,6 +101,7 @@ class ShellSandbox(Sandbox):
         env: Mapping[str, str],
         capabilities: frozenset[Capability],
         isolation: Isolation,
+        limits: Mapping[str, int] | None = None,
         release: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.backend = backend
@@ -108,6 +109,7 @@ class ShellSandbox(Sandbox):
         self.capabilities = capabilities
         self._exec = exec_
         self._env = dict(env)
+        self._limits = dict(limits or {})
         self._isolation = isolation
         self._releasing = release
         self._operators = Operators(exec_, self._kill_marked)
@@ -129,6 +131,7 @@ class ShellSandbox(Sandbox):
         env: Mapping[str, str],
         capabilities: frozenset[Capability],
         isolation: Isolation,
+        limits: Mapping[str, int] | None = None,
         release: Callable[[], Awaitable[None]] | None = None,
     ) -> Self:
         """Look at what is inside, and return a sandbox that is ready.
@@ -140,6 +143,7 @@ class ShellSandbox(Sandbox):
             env: Variables of every command, besides those that an exec has.
             capabilities: What the engine and its container give.
             isolation: What holds the workload.
+            limits: Limits of every command, by setrlimit's names.
             release: Awaited once when it closes.
 
         Raises:
@@ -153,6 +157,7 @@ class ShellSandbox(Sandbox):
             env=env,
             capabilities=capabilities,
             isolation=isolation,
+            limits=limits,
             release=release,
         )
         try:
@@ -168,6 +173,13 @@ class ShellSandbox(Sandbox):
         made.capabilities = capabilities | given
         return made
 
+    async def move(self, exec_: Exec) -> None:
+        """Go on with another engine, or with another container of it."""
+        for process in list(self._processes):
+            await process.lose()
+        await self._operators.aclose()
+        self._exec, self._operators = exec_, Operators(exec_, self._kill_marked)
+
     # Commands.
 
     @override
@@ -178,6 +190,7 @@ class ShellSandbox(Sandbox):
         plan = launch.Launch(
             op=op,
             env=self._env,
+            limits=self._limits,
             mark=f"{MARK}={secrets.token_hex(8)}",
             nonce=secrets.token_hex(16),
         )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from isobox._backends.docker.arrival import Arrival
-    from isobox._backends.docker.provider import DockerProvider, DockerSandbox
+    from isobox._backends.docker.provider import DockerProvider
+    from isobox._backends.docker.sandbox import DockerSandbox
+    from isobox._backends.docker.tenancy import Tenancy
     from isobox._core.spec import Mount, SandboxSpec
     from isobox._workspace.options import Options
 
@@ -118,7 +120,7 @@ class DockerWorkspace(WorkspaceBase):
             raise InvalidArgumentError(
                 "nobody could find this workspace again: give it a workspace_id"
             )
-        self._container.leave()
+        self._container.left = True
         await self.close()
 
     @override
@@ -143,8 +145,9 @@ class DockerWorkspace(WorkspaceBase):
             self._resetting = False
 
     @property
-    def _container(self) -> DockerSandbox:
-        return cast("DockerSandbox", self._live())
+    def _container(self) -> Tenancy[object]:
+        sandbox = cast("DockerSandbox", self._live())
+        return cast("Tenancy[object]", sandbox.tenancy)
 
     def _docker(self) -> DockerProvider:
         return cast("DockerProvider", self._provider())

@@ -27,7 +27,7 @@ def instructions(sandbox: Sandbox, spec: SandboxSpec, policy: Policy) -> str:
     """Return a fragment of a system prompt that says what holds here."""
     lines = [
         f"- Directory: {sandbox.root}. Relative paths start there, and so does Bash.",
-        "- workspace:///x is a reference to the path x there; all tools but Bash take it.",
+        "- workspace:///x refers to the path x there; every tool but Bash takes it.",
         *_files(sandbox, spec),
         *_commands(spec.limits),
         *_network(sandbox, spec, policy.network),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -87,6 +88,9 @@ def explain(
     connect: Annotated[
         str | None, typer.Option(metavar="HOST[:PORT]", help="Explain a connection.")
     ] = None,
+    tool: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tool that performs it.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print it as one JSON object.")
     ] = False,
@@ -94,7 +98,7 @@ def explain(
     """Explain a decision."""
     try:
         chosen = policies.chosen(policy or [], preset, project)
-        op = _op(command or [], read, write, remove, connect)
+        op = replace(_op(command or [], read, write, remove, connect), caller=tool)
     except InvalidArgumentError as error:
         complain(str(error))
         raise Ended(2) from None

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
-from tests.egress.lab import names, zone
+from tests.egress.lab import mcp, names, zone
 from tests.egress.lab.authority import Authority
 from tests.egress.lab.forge import Forge
 from tests.egress.lab.packages import Index, Registry
@@ -50,6 +50,7 @@ class Internet:
         self.forge = Forge(folder)
         self._sites: dict[str, Site] = {
             "git.example.org": self.forge,
+            "mcp.example.org": mcp.answer,
             "pypi.example.org": Index(),
             "registry.example.org": Registry(),
         }

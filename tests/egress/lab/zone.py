@@ -37,6 +37,7 @@ ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
     "pypi.example.org": (PACKAGES,),
     "registry.example.org": (PACKAGES,),
     "git.example.org": (FORGE,),
+    "mcp.example.org": (WEB,),
     # What looks like an allowed name and is none.
     "evilexample.org": (EVIL,),
     "evilwww.example.org": (EVIL,),
@@ -64,6 +65,7 @@ SECURE: Final = (
     "pypi.example.org",
     "registry.example.org",
     "git.example.org",
+    "mcp.example.org",
     "evil.test",
     "evilexample.org",
 )

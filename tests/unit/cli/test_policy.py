@@ -87,6 +87,16 @@ def test_an_explanation_as_json(file):
     assert [part["part"] for part in told["parts"]] == ["git push"]
 
 
+def test_a_rule_on_a_tool_is_explained(tmp_path):
+    path = tmp_path / "tools.toml"
+    path.write_text('version = 1\n[[rules]]\nverdict = "deny"\ntools = ["Write"]\n')
+    for tool, verdict in (("Write", "deny"), ("Edit", "allow"), (None, "allow")):
+        more = () if tool is None else ("--tool", tool)
+        code, said = invoke("explain", "--policy", str(path), "--write", "a", *more)
+        assert code == 0
+        assert said.startswith(f"{verdict}: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "verdict"),
     [

@@ -190,28 +190,58 @@ class Engine:
         Raises:
             SandboxLostError: The engine refused.
         """
+        return await self.run(await self.prepare(container, argv, user))
+
+    async def prepare(
+        self,
+        container: str,
+        argv: list[str],
+        user: str,
+        *,
+        tty: tuple[int, int] | None = None,
+    ) -> str:
+        """Describe a process for a container; returns the process's id."""
         config: dict[str, object] = {
             "AttachStdin": True,
             "AttachStdout": True,
             "AttachStderr": True,
-            "Tty": False,
+            "Tty": tty is not None,
             "Privileged": False,
             "User": user,
             "Cmd": argv,
             "WorkingDir": "/",
         }
-        made = await self._json(
-            f"containers/{_quoted(container)}/exec", "POST", data=config
-        )
-        begin = {"Detach": False, "Tty": False}
-        return await self._stream(f"exec/{_quoted(text(made, 'Id'))}/start", begin)
+        path = f"containers/{_quoted(container)}/exec"
+        return text(await self._json(path, "POST", data=config), "Id")
 
-    async def _stream(self, path: str, body: object | None = None) -> Hijacked:
+    async def run(self, process: str, *, tty: bool = False) -> Hijacked:
+        """Start a process, and open a stream to it.
+
+        Raises:
+            SandboxLostError: The engine refused.
+        """
+        begin = {"Detach": False, "Tty": tty}
+        return await self._stream(f"exec/{_quoted(process)}/start", begin, plain=tty)
+
+    async def outcome(self, process: str) -> Answer:
+        """Describe a process."""
+        return await self._json(f"exec/{_quoted(process)}/json")
+
+    async def resize(self, process: str, columns: int, rows: int) -> None:
+        """Change the size of a process's terminal."""
+        params = {"w": str(columns), "h": str(rows)}
+        await self._json(f"exec/{_quoted(process)}/resize", "POST", params=params)
+
+    async def _stream(
+        self, path: str, body: object | None = None, *, plain: bool = False
+    ) -> Hijacked:
         await self._negotiated()
         path = f"/{self._docker.api_version}/{path}"
         security = _security(self._docker)
         async with self._in_time(_LONG):
-            return await hijack.open_stream(self.place, path, body, security=security)
+            return await hijack.open_stream(
+                self.place, path, body, security=security, plain=plain
+            )
 
     async def _negotiated(self) -> None:
         if self._docker.api_version == "auto":
@@ -266,6 +296,9 @@ class Engine:
             raise EngineError(error.status, str(error.message)) from error
         except (OSError, aiohttp.ClientError) as error:
             raise self._silent(f"is not reached: {error}") from error
+        except ValueError as error:
+            # An empty or broken body that is called JSON.
+            raise EngineError(0, f"its answer is no JSON: {error}") from error
 
     def _silent(self, what: str) -> BackendUnavailableError:
         return BackendUnavailableError(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from isobox._backends.docker.places import Place
 
 _HEADER: Final = 8
+_STDOUT: Final = 1
 _STDERR: Final = 2
 #: The engine's own, in the place of an output's number, for its errors.
 _SYSTEM: Final = 3
@@ -34,12 +35,17 @@ class Hijacked(asyncio.Protocol):
 
     Attributes:
         complaint: What the process wrote to its standard error, its beginning.
+        on_piece: Takes what it prints, with the output's number, in the receiver's
+            place.
         on_end: Told once when it ends; the receiver is told after that is done.
     """
 
-    def __init__(self, path: str, body: object | None, host: str) -> None:
+    def __init__(
+        self, path: str, body: object | None, host: str, *, plain: bool = False
+    ) -> None:
         self.complaint = bytearray()
         self.on_end: Callable[[], asyncio.Future[None] | None] | None = None
+        self.on_piece: Callable[[int, bytes], None] | None = None
         self._request = _request(path, body, host)
         self._http = h11.Connection(h11.CLIENT)
         self._upgraded: asyncio.Future[None] = asyncio.Future()
@@ -48,6 +54,7 @@ class Hijacked(asyncio.Protocol):
         self._early = bytearray()
         self._ended = False
         self._cutter = Cutter(self._printed)
+        self._plain = plain
         self._ending: set[asyncio.Future[None]] = set()
 
     # asyncio's side.
@@ -62,7 +69,7 @@ class Hijacked(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         if self._upgraded.done():
-            self._cutter.feed(data)
+            self._carry(data)
         else:
             self._answered(data)
 
@@ -113,7 +120,7 @@ class Hijacked(asyncio.Protocol):
         self._upgraded.set_result(None)
         rest, _closed = self._http.trailing_data
         if rest:
-            self._cutter.feed(rest)
+            self._carry(rest)
 
     def _refuse(self, why: str) -> None:
         self._upgraded.set_exception(SandboxLostError(why))
@@ -150,8 +157,25 @@ class Hijacked(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def write_eof(self) -> None:
+        """Close the process's input."""
+        if self._transport is not None and self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def pause(self) -> None:
+        """Take nothing of what the process prints, until `resume`."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Take it again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def _printed(self, output: int, piece: bytes) -> None:
-        if output in (_STDERR, _SYSTEM):
+        if self.on_piece is not None:
+            self.on_piece(output, piece)
+        elif output in (_STDERR, _SYSTEM):
             room = _LONGEST_COMPLAINT - len(self.complaint)
             self.complaint += piece[: max(room, 0)]
         elif self._receiver is not None:
@@ -159,6 +183,13 @@ class Hijacked(asyncio.Protocol):
         # SAFETY: nothing is due before somebody listens; a flood is not kept.
         elif len(self._early) < _LONGEST_COMPLAINT:
             self._early += piece
+
+    def _carry(self, data: bytes) -> None:
+        # A terminal has one output, and no headers.
+        if self._plain:
+            self._printed(_STDOUT, data)
+        else:
+            self._cutter.feed(data)
 
     def _tell_end(self) -> None:
         self._ended = True
@@ -204,6 +235,7 @@ async def open_stream(
     body: object | None = None,
     *,
     security: ssl.SSLContext | None = None,
+    plain: bool = False,
 ) -> Hijacked:
     """Post a request whose answer is a stream to a process.
 
@@ -215,7 +247,7 @@ async def open_stream(
     host = "docker" if place.is_local else place.address[0]
 
     def made() -> Hijacked:
-        return Hijacked(path, body, host)
+        return Hijacked(path, body, host, plain=plain)
 
     if place.path is not None:
         _, stream = await loop.create_unix_connection(made, place.path)

@@ -72,20 +72,27 @@ async def get(kind: Kind, image: Image, place: Place) -> Interpreter:
     """Return the interpreter of a kind.
 
     Raises:
-        BackendUnavailableError: None can be brought along to this container.
+        NoInterpreterError: None can be brought along to this container.
     """
     if kind == "image":
         return Interpreter("image", ("python3",))
     if not place.is_local:
         raise _not_brought("the engine does not see the directories of this machine")
-    python = await anyio.to_thread.run_sync(carried.carried)
+    try:
+        python = await anyio.to_thread.run_sync(carried.carried)
+    except BackendUnavailableError as error:
+        raise _not_brought(error.message) from error
     if _MACHINES.get(image.machine, image.machine) != python.machine:
         raise _not_brought(f"the image is for {image.machine}, not {python.machine}")
     return Interpreter("bring", tuple(python.argv(PLACE)), python.directory)
 
 
-def _not_brought(why: str) -> BackendUnavailableError:
-    return BackendUnavailableError(
+class NoInterpreterError(BackendUnavailableError):
+    """No Python can be brought along."""
+
+
+def _not_brought(why: str) -> NoInterpreterError:
+    return NoInterpreterError(
         f"no Python can be brought along: {why}",
         fix="use an image that has Python 3.8 or newer",
         backend="docker",

@@ -15,6 +15,7 @@ from isobox._backends.gvisor.binary import unavailable
 from isobox._backends.gvisor.start import Plan
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._channel.start import GuestChild, GuestFailedError
+from isobox._core.ops import Spawn
 from isobox._workdir import sweep
 from isobox.abc import Availability, Capability, Provider, SandboxSpec
 from isobox.errors import BackendUnavailableError
@@ -67,7 +68,10 @@ class GVisorProvider(Provider):
     async def probe(self) -> Availability:
         try:
             sandbox = await self.create(SandboxSpec(id="probe"))
-            await sandbox.aclose()
+            try:
+                lacking = await _lacking(sandbox)
+            finally:
+                await sandbox.aclose()
         except BackendUnavailableError as error:
             return Availability(
                 backend="gvisor", ok=False, reason=error.message, fix=error.fix
@@ -77,7 +81,7 @@ class GVisorProvider(Provider):
             backend="gvisor",
             ok=True,
             reason=f"runs by {runsc.path} {runsc.version}, platform "
-            f"{sandbox.plan.platform}",
+            f"{sandbox.plan.platform}{lacking}",
         )
 
     @override
@@ -95,6 +99,18 @@ class GVisorProvider(Provider):
                 await sandbox.aclose()
             raise
         return sandbox
+
+
+async def _lacking(sandbox: GVisorSandbox) -> str:
+    """Return what commands will miss with this runsc; empty if nothing is known."""
+    lists = Spawn(argv=("ls", "/"), cwd=sandbox.root, timeout=10, capture=0)
+    process = await sandbox.spawn(lists)
+    try:
+        if (await process.wait()).exit_code == 0:
+            return ""
+    finally:
+        await process.aclose()
+    return "; too old for this system's `ls` and `stat`, which need a newer runsc"
 
 
 class GVisorSandbox(ChannelSandbox):

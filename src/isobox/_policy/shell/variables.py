@@ -54,7 +54,7 @@ class Scope:
         self._outer = outer
         self._names = set[str]()
         #: Whether it is in a function.
-        self.called = called or (outer is not None and outer.called)
+        self.called: bool = called or (outer is not None and outer.called)
 
     def add(self, name: str) -> None:
         self._names.add(name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import anyio
+import anyio.to_thread
 
 from isobox._core.ops import Remove, Scan, Write
 from isobox._core.paths import reference
@@ -17,6 +18,7 @@ from isobox._workspace.offload.sifter import Sifter
 from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
 from isobox.errors import (
     ConflictError,
+    InvalidArgumentError,
     LimitError,
     PathMissingError,
     StorageError,
@@ -79,7 +81,8 @@ class Offloads:
         """See `WorkspaceBase.offload_context`."""
         path = f"{self.use(session_id)}/context.jsonl"
         sifter = Sifter(await self._workspace._redactor())
-        lines = [_bounded(sifter.line(message)) for message in messages]
+        # What is large is decoded, hashed and masked, while others go on.
+        lines = await anyio.to_thread.run_sync(_lines, sifter, _listed(messages))
         await self._keep_aside(sifter, sum(map(len, lines)))
         async with self._appending[path]:
             for batch in _batches(lines):
@@ -98,7 +101,7 @@ class Offloads:
             found = sifter.put(result, "application/octet-stream")
             await self._keep_aside(sifter, 0)
             return found
-        body = "\n".join(_texts(sifter, result)).encode("utf-8", "backslashreplace")
+        body = await anyio.to_thread.run_sync(_body, sifter, result)
         await self._keep_aside(sifter, len(body))
         return reference(await self._write_new(folder, call_id, body))
 
@@ -145,6 +148,20 @@ class Offloads:
 
     def _path(self, path: str) -> str:
         return self._workspace._path(path)
+
+
+def _listed(messages: Iterable[object]) -> Sequence[object]:
+    if isinstance(messages, str | bytes | Mapping):
+        raise InvalidArgumentError("give a list of messages, not one alone")
+    return tuple(messages)
+
+
+def _lines(sifter: Sifter, messages: Sequence[object]) -> list[bytes]:
+    return [_bounded(sifter.line(message)) for message in messages]
+
+
+def _body(sifter: Sifter, result: object) -> bytes:
+    return "\n".join(_texts(sifter, result)).encode("utf-8", "backslashreplace")
 
 
 def _bounded(line: bytes) -> bytes:

@@ -70,6 +70,8 @@ class SkillTool(SessionTool[SkillArguments]):
         if not NAME.fullmatch(given.name):
             return await self._missing(given.name)
         try:
+            if not (await self.workspace.stat(folder, follow=False)).is_directory:
+                return await self._missing(given.name)
             data = await read_manual(self.workspace, folder, LARGEST)
         except PathMissingError:
             return await self._missing(given.name)

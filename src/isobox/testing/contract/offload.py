@@ -69,6 +69,7 @@ class OffloadContract(Contract):
     """Context and results that leave the window."""
 
     async def test_messages_are_appended(self, workspace: WorkspaceBase) -> None:
+        workspace = _as_offloader(workspace)
         first = await workspace.offload_context("s", [message("a"), message("é\u2028")])
         assert first == await workspace.offload_context("s", [message("c")])
         assert first == _CONTEXT
@@ -240,6 +241,8 @@ class OffloadContract(Contract):
         for bad in (deep, {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}):
             with pytest.raises(InvalidArgumentError):
                 await workspace.offload_context("s", [message("a"), bad])
+        with pytest.raises(InvalidArgumentError, match="list"):
+            await workspace.offload_context("s", message("a"))
         assert not await workspace.exists("sessions")
 
     async def test_a_directory_in_its_place_is_refused(

@@ -228,7 +228,7 @@ class SkillsContract(Contract):
             found = {each.name: each.problems for each in await workspace.list_skills()}
             load = await tool(workspace)
             assert load is not None
-            for name in ("fifo", "linked"):
+            for name in ("alias", "fifo", "linked"):
                 assert (await load(name=name)).is_error
         assert list(found) == ["alias", "fifo", "linked", "sums"]
         assert [name for name, problems in found.items() if not problems] == ["sums"]
