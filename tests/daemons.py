@@ -6,6 +6,7 @@ container; relays are brought in as root, as an engine does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ from isobox._channel.channel import Channel
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._guest import daemon
 from isobox.abc import Availability, Provider
+from isobox.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,8 +155,8 @@ class Daemon:
 
     def kill(self) -> None:
         """Kill it and everything in it."""
-        if self.popen.poll() is None:
-            # The first of its processes; unshare ends with it.
+        # The first of its processes; unshare ends with it.
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
@@ -219,6 +221,8 @@ class DaemonProvider(Provider):
 
     @override
     async def create(self, spec, /):
+        if spec.capture is not None:
+            raise UnsupportedError("this sandbox has no network to filter")
         env = {**_ENV, **{name: value.encode() for name, value in spec.env.items()}}
         made = Daemon(root=spec.workdir, env=env)
         host = await made.attach()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from isobox import Availability, WorkspaceBase
+from isobox._core.isolation import DIMENSIONS
 from isobox._shell.exec import ENDED, STDERR, STDOUT
 from isobox._shell.sandbox import ShellSandbox
 from isobox.abc import Barrier, Isolation, Provider
@@ -38,19 +39,7 @@ done
 """
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/agent"}
 _HELD = Barrier("strong", "namespaces of the test's own")
-_ISOLATION = {
-    name: _HELD
-    for name in (
-        "process",
-        "file_system",
-        "user_identity",
-        "network",
-        "system_calls",
-        "resources",
-        "secrets",
-        "tenant",
-    )
-}
+_ISOLATION = dict.fromkeys(DIMENSIONS, _HELD)
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """The contract over containers of a real engine."""
 
+from typing import ClassVar
+
 import anyio.to_thread
 import pytest
 from typing_extensions import override
@@ -9,7 +11,34 @@ from isobox.testing.contract import WorkspaceContract
 from isobox.testing.contract.shared import SharedWorkspace
 
 
-class TestDocker(SharedWorkspace, WorkspaceContract):
+class Containers(SharedWorkspace):
+    """Makes workspaces on the session's engine."""
+
+    runtime: ClassVar[str | None] = None
+    python = "auto"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def containers(cls, engine, python_image):
+        cls.image, cls.engine = python_image, engine
+
+    @override
+    def make_workspace(self, **options):
+        return DockerWorkspace(
+            image=self.image,
+            engine=self.engine.url,
+            runtime=self.runtime,
+            python=self.python,
+            **options,
+        )
+
+    @override
+    async def kill(self, workspace):
+        container = workspace._sandbox.container
+        await anyio.to_thread.run_sync(self.engine.call, "kill", container)
+
+
+class TestDocker(Containers, WorkspaceContract):
     capabilities = frozenset(
         {
             "bounded_regex",
@@ -33,20 +62,3 @@ class TestDocker(SharedWorkspace, WorkspaceContract):
         }
     )
     can_kill_sandbox = True
-    runtime = None
-
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def containers(cls, engine, python_image):
-        cls.image, cls.engine = python_image, engine
-
-    @override
-    def make_workspace(self, **options):
-        return DockerWorkspace(
-            image=self.image, engine=self.engine.url, runtime=self.runtime, **options
-        )
-
-    @override
-    async def kill(self, workspace):
-        container = workspace._sandbox.tenancy.container
-        await anyio.to_thread.run_sync(self.engine.call, "kill", container)

@@ -1,11 +1,11 @@
 """The contract over containers whose kernel is gVisor's."""
 
 import pytest
-from tests.contract.test_docker import TestDocker as OverDocker
+from tests.contract import test_docker
 
 
-class TestDockerRunsc(OverDocker):
-    capabilities = OverDocker.capabilities - {"tty"}
+class TestDockerRunsc(test_docker.TestDocker):
+    capabilities = test_docker.TestDocker.capabilities - {"tty"}
     runtime = "runsc"
 
     @pytest.fixture(scope="class", autouse=True)

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import pytest
 from typing_extensions import override
 
 from isobox import GVisorWorkspace
@@ -36,6 +37,8 @@ class TestGVisor(SharedWorkspace, WorkspaceContract):
         }
     )
     can_kill_sandbox = True
+    # One test makes hundreds of searches, each of hundreds of files by a gofer.
+    pytestmark: ClassVar = [pytest.mark.anyio, pytest.mark.timeout(300)]
     deviations: ClassVar = {
         "test_a_process_without_its_first_thread_is_killed": (
             "it names a thread in /proc, where gVisor lets nobody write"

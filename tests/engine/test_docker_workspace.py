@@ -63,7 +63,7 @@ def directory(tmp_path):
 
 
 def described(engine, workspace):
-    container = workspace._sandbox.tenancy.container
+    container = workspace._sandbox.container
     return json.loads(engine.call("inspect", container).stdout)[0]
 
 
@@ -467,7 +467,7 @@ async def test_what_is_lost_comes_back(engine, made, identity, harm):
 
                 group.start_soon(fly)
                 await anyio.sleep(0.3)
-                await called(engine, *HARM[harm], workspace._sandbox.tenancy.container)
+                await called(engine, *HARM[harm], workspace._sandbox.container)
         assert await workspace.read_bytes("kept") == b"x"
         assert (await workspace.run(["echo", "back"])).stdout == "back\n"
         how = {"removed": "created", "paused": "attached"}.get(harm, "restarted")
@@ -479,7 +479,7 @@ async def test_a_container_out_of_memory_is_told(engine, made, identity):
     limits = Limits(memory=64 * MiB)
     async with made(workspace_id=identity, limits=limits) as workspace:
         await workspace.write("kept", b"x")
-        container = workspace._sandbox.tenancy.container
+        container = workspace._sandbox.container
         pid = json.loads(engine.call("inspect", container).stdout)[0]["State"]["Pid"]
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
         script = "import time; x = bytearray(80 << 20); time.sleep(9)"
@@ -491,7 +491,7 @@ async def test_a_container_out_of_memory_is_told(engine, made, identity):
 
 async def test_without_an_id_what_is_lost_stays_lost(engine, made):
     async with made() as workspace:
-        await called(engine, "kill", workspace._sandbox.tenancy.container)
+        await called(engine, "kill", workspace._sandbox.container)
         for _ in range(2):
             with pytest.raises(SandboxLostError):
                 await workspace.run(["true"])
@@ -515,7 +515,7 @@ async def test_two_hosts_at_once_make_one_container(made, identity, engine):
     async with anyio.create_task_group() as group:
         for workspace in workspaces:
             group.start_soon(workspace.initialize)
-    containers = {each._sandbox.tenancy.container for each in workspaces}
+    containers = {each._sandbox.container for each in workspaces}
     assert len(containers) == 1
     for workspace in workspaces:
         await workspace.close()

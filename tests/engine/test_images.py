@@ -13,7 +13,7 @@ import pytest
 from tests.engines import BUSYBOX_IMAGE, PYTHON_IMAGE
 
 from isobox import images
-from isobox._images import build as building
+from isobox._images import making
 from isobox.errors import (
     BackendUnavailableError,
     CommandFailedError,
@@ -210,9 +210,12 @@ async def test_set_id_bits_are_kept_where_they_are_asked_for(
 
 async def test_a_rootfs_of_a_description_is_one(engine, tmp_path, busybox_tree):
     subprocess.run(["cp", "-a", busybox_tree, tmp_path / "tree"], check=True)
+    before = everything(engine)
     text = 'name = "r"\nrootfs = "tree"\nuser = "5:6"'
     image = await images.build(spec(text, tmp_path))
     assert run(engine, image, "id", "-g") == "6\n"
+    await images.remove(image.name)
+    assert everything(engine) == before
 
 
 async def test_they_are_listed_and_removed(engine, directory):
@@ -250,7 +253,7 @@ def everything(engine):
 async def test_what_the_engine_refuses_leaves_nothing(engine, tmp_path, monkeypatch):
     (tmp_path / "tree").mkdir()
     before = everything(engine)
-    monkeypatch.setattr(building, "_NEEDED", ("NO_SUCH_CAPABILITY",))
+    monkeypatch.setattr(making, "_NEEDED", ("NO_SUCH_CAPABILITY",))
     with pytest.raises(BackendUnavailableError, match="refused"):
         await images.build(spec('name="r"\nrootfs="tree"', tmp_path))
     assert everything(engine) == before

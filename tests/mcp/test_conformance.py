@@ -15,8 +15,8 @@ from typing_extensions import override
 from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
 from isobox._workspace.tools.tool import Tool
 from isobox.mcp import server
-from isobox.testing.contract.mcp_server import PNG
 from isobox.testing.fake import MemoryWorkspace
+from isobox.testing.mcp_server import PNG
 
 pytestmark = pytest.mark.timeout(400)
 

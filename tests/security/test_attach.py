@@ -21,7 +21,6 @@ from isobox.errors import PathMissingError, SandboxLostError
 
 pytestmark = [pytest.mark.anyio, needs_root]
 
-ROOT = str(Path(__file__).parents[2])
 KNOCK = """
 import socket, sys
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -99,18 +98,39 @@ async def test_the_workload_is_not_let_in_with_the_key(made, workspace):
 
 
 async def test_the_workload_finds_no_key(made, workspace):
-    grep = (
-        f"grep -rlaF {made.key[:40]} /proc/[0-9]*/cmdline /proc/[0-9]*/environ "
-        "/proc/[0-9]*/mem /proc/[0-9]*/fd/* /proc/[0-9]*/maps /tmp 2>/dev/null"
-    )
-    # It is in grep's own arguments, and its shell's.
-    found = (await workspace.run(grep, timeout=60)).stdout.split()
-    own = (await workspace.run("echo $$")).stdout.strip()
-    for path in found:
-        assert path.startswith("/proc/"), found
-        assert int(path.split("/")[2]) > min(int(own), 3)
-    env = await workspace.run("env; cat /proc/1/environ /proc/1/cmdline")
-    assert made.key not in env.stdout
+    script = """
+import os, sys
+key = (sys.argv[1] + sys.argv[2]).encode()
+def memory(pid):
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as file:
+        for line in maps:
+            begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+            try:
+                file.seek(begin)
+                yield file.read(end - begin)
+            except (OSError, OverflowError, ValueError):
+                pass
+def known(pid):
+    for name in ("cmdline", "environ"):
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            yield file.read()
+looked = 0
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if int(pid) == os.getpid():
+        continue
+    for source in (known, memory):
+        try:
+            for text in source(pid):
+                looked += 1
+                if key in text:
+                    print("found by", source.__name__, pid)
+        except OSError:
+            pass
+print(looked > 10)
+"""
+    async with await workspace.start(["sleep", "97"]):
+        argv = [script, made.key[:30], made.key[30:]]
+        assert await tried(workspace, *argv) == "True\n"
 
 
 @pytest.mark.parametrize("whose", ["1", "relay"])
@@ -369,6 +389,37 @@ async def test_a_reader_holds_the_command_up_and_loses_nothing(made):
         assert again.stdout.lost == 0
 
 
+NONSENSE = (
+    agent.HEADER.pack(5, agent.OPEN, 1) + b"xxxxx",
+    agent.HEADER.pack(1, agent.OPEN, 1) + agent.encode(None),
+    agent.HEADER.pack(3, agent.BYE, 0) + b"xxx",
+    agent.HEADER.pack(agent.LARGEST + 1, agent.OPEN, 1),
+    agent.HEADER.pack(3, agent.CONFIG, 0) + b"xxx",
+)
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+async def test_a_host_that_speaks_nonsense_harms_no_other(made, said):
+    async with AttachedWorkspace(made) as other:
+        broken = await made.attach()
+        broken.channel._transport.write(said)
+        await asyncio.wait([broken.channel._closed], timeout=20)
+        assert broken.relay.wait(20) == 0
+        assert (await other.run("echo on")).stdout == "on\n"
+
+
+async def test_a_broken_request_fails_alone(made):
+    async with AttachedWorkspace(made) as workspace:
+        process = await workspace.start("sleep 97")
+        stream = process.stream
+        stream.control("signal")
+        with pytest.raises(SandboxLostError, match="signal"):
+            await process.wait()
+        assert (await workspace.run("echo on")).stdout == "on\n"
+        again = await workspace._sandbox.attach(Attach(id=process.id))
+        await again.kill()
+
+
 async def test_who_gives_up_attaching_holds_nothing_up(made):
     async with AttachedWorkspace(made) as first, AttachedWorkspace(made) as second:
         script = "read x; head -c 5000000 /dev/zero; sleep 97"
@@ -429,18 +480,16 @@ def test_a_daemon_that_nobody_ever_needs_ends():
 # -- a host that is killed -----------------------------------------------------------
 
 HOST = """
-import asyncio, sys
-sys.path.insert(0, sys.argv[1])
+import asyncio, socket, sys
 from isobox._channel.channel import Channel
-from isobox.abc import Attach, Spawn
-from tests.daemons import Host
+from isobox._channel.sandbox import ChannelSandbox
+from isobox._core.ops import Attach, Spawn
 from isobox._guest import daemon
-import socket
 
 SCRIPT = '''
 n=0
 while :; do
-    echo $n; n=$((n+1)); [ $((n % 50)) = 0 ] && sleep 0.01
+    echo $n; n=$((n+1)); [ $((n % 20)) = 0 ] && sleep 0.05
 done
 '''
 
@@ -454,14 +503,14 @@ async def main(fd, key, folder, names):
     ours.sendall(daemon.greeting(key))
     channel = await Channel.over(ours)
     await channel.greet({}, timeout=30)
-    class Owner:
-        root = folder
-    host = Host(channel, None, Owner)
+    can = frozenset({"reattach"})
+    host = ChannelSandbox(
+        channel, backend="daemon", root="/", capabilities=can, isolation=None
+    )
     tasks = []
     for number in range(20):
         log = open(f"{folder}/log-{number}", "ab", buffering=0)
         if names:
-            from isobox.abc import Attach
             at = log.tell()
             process = await host.attach(Attach(id=names[number], stdout=at))
             with open(f"{folder}/lost-{number}", "a") as lost:
@@ -473,7 +522,7 @@ async def main(fd, key, folder, names):
     print("all", flush=True)
     await asyncio.gather(*tasks)
 
-asyncio.run(main(int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:]))
+asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]))
 """
 
 
@@ -483,7 +532,7 @@ def _host(
     ours, theirs = socket.socketpair()
     with ours, theirs:
         relay = made.relay(theirs)
-        where = [ROOT, str(ours.fileno()), made.key, str(folder)]
+        where = [str(ours.fileno()), made.key, str(folder)]
         host = subprocess.Popen(
             [sys.executable, "-c", HOST, *where, *names],
             stdout=subprocess.PIPE,
@@ -529,4 +578,4 @@ def _check_log(folder: Path, number: int) -> None:
         expected += b"%d\n" % count
         count += 1
     assert log == bytes(expected[: len(log)])
-    assert len(log) > 1000
+    assert len(log) > 200

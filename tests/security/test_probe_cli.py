@@ -84,11 +84,12 @@ async def test_local_claims_nothing_and_is_reached_everywhere():
     assert "environment" not in reached
 
 
-async def test_bubblewrap_holds_what_it_claims():
-    available = await _registry.provider("bubblewrap").probe()
+@pytest.mark.parametrize("backend", ["bubblewrap", "gvisor"])
+async def test_a_backend_holds_what_it_claims(backend):
+    available = await _registry.provider(backend).probe()
     if not available.ok:
         pytest.skip(available.reason)
-    report = await measure.measure("bubblewrap")
+    report = await measure.measure(backend)
     broken = [f.as_dict() for f in report.findings if f.verdict == "unmeasured"]
     assert broken == []
     let_through = [f.as_dict() for f in report.findings if f.verdict == "unexpected"]

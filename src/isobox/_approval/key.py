@@ -47,7 +47,7 @@ def keys_of(op: Op[object], asked: Iterable[tuple[Part, str]]) -> list[Key]:
     # The shell of a session is one: its scripts are operations of their own.
     if isinstance(op, Spawn) and (op.stdin or op.tty) and not op.report:
         return []
-    if isinstance(op, Script) and op.cwd is None:
+    if isinstance(op, Script) and op.stands_in is None:
         return []
     return [key_of(op, part, rule) for part, rule in asked]
 
@@ -100,7 +100,7 @@ def _run(op: Spawn | Script) -> str:
 
 def _where(op: Spawn | Script) -> dict[str, object]:
     if isinstance(op, Script):
-        return {"session": op.session_id, "cwd": op.cwd}
+        return {"session": op.session_id, "cwd": op.stands_in}
     # Values of variables may be secrets, and keys are written to a file.
     env = _digest(sorted(op.env.items())) if op.env else None
     return {"cwd": op.cwd, "env": env, "spool": op.spool, "user": op.user}

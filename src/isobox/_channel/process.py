@@ -116,16 +116,15 @@ class GuestProcess(Process):
                 raise ProtocolError("the guest ended a command again")
             self._end(self.explain(_exit(fields, self._op)))
         elif fields.get("event") == "printed" and self._op.meter is not None:
-            self._printed(fields.get("bytes"), self._op.meter)
+            self._metered(fields.get("bytes"), self._op.meter)
         else:
             raise ProtocolError("the guest reported an unknown event")
 
-    def _printed(self, count: object, least: int) -> None:
+    def _metered(self, count: object, least: int) -> None:
         # SAFETY: less than was asked for would keep the host busy for nothing.
         if not isinstance(count, int) or count < least:
             raise ProtocolError("the guest counted output that it was not to count")
-        if self.on_print is not None:
-            self.on_print(count)
+        self._printed(count)
 
     def _answered(self, fields: Fields, failure: BaseException | None) -> None:
         if failure is not None:

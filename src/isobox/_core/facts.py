@@ -59,7 +59,11 @@ def facts(
         redact: Masks what nobody is to see, in whole texts: a part of a secret
             that was cut off before would not be recognised.
     """
-    found = {"tool": op.caller, **_facts(_known(op)), "links": _links(op)}
+    found = _facts(_known(op))
+    if op.caller is not None:
+        found.setdefault("tool", op.caller)
+    if op.places:
+        found["links"] = _links(op)
     return {
         key: _bounded(value, redact)
         for key, value in found.items()
@@ -68,8 +72,6 @@ def facts(
 
 
 def _links(op: Op[object]) -> Fact:
-    if not op.places:
-        return None
     led = {place.path: place.real for place in op.places if place.real != place.path}
     return [f"{path} -> {real}" for path, real in led.items()] or None
 
@@ -97,7 +99,7 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
         case Running():
             return {}
         case Script():
-            return {"session": op.session_id, "cwd": op.cwd, "script": op.script}
+            return {"session": op.session_id, "cwd": op.stands_in, "script": op.script}
         case Read():
             return {"path": op.path, "offset": op.offset, "length": op.length}
         case Write():

@@ -107,8 +107,8 @@ class Spawn(Op[Process]):
             `nofile`, `nproc`, `stack` (bytes, seconds or counts as setrlimit).
         report: Open descriptor 3 of the command as a third output.
         label: What asks for it, for the record: a tool's or server's name.
-        meter: Bytes of captured output after which `Process.on_print` is told of
-            them; None tells nothing before the end.
+        meter: Bytes of captured output after which the process tells of them
+            (`_printed`); None tells nothing before the end.
     """
 
     name: ClassVar[str] = "spawn"
@@ -174,7 +174,7 @@ class Script(Op[Turn]):
         process: The shell, which reads scripts that NULs end.
         session_id: Its name within the workspace.
         script: Text for it, without a NUL.
-        cwd: The directory that the shell stands in, where that was asked.
+        stands_in: The directory that the shell is in, where that was asked.
     """
 
     name: ClassVar[str] = "script"
@@ -182,7 +182,7 @@ class Script(Op[Turn]):
     process: Process = field(repr=False)
     session_id: str
     script: str
-    cwd: str | None = None
+    stands_in: str | None = None
 
     @override
     async def on(self, sandbox: Sandbox, /) -> Turn:

@@ -449,16 +449,20 @@ class Process(Ongoing, ABC):
         stdout: Its standard output; everything when it runs on a tty.
         stderr: Its standard error; empty on a tty.
         report: Its descriptor 3, where that was asked for.
-        on_print: Told of bytes that it has printed, where `Spawn.meter` asks that.
     """
-
-    on_print: Callable[[int], None] | None = None
 
     id: str
     pid: int
     stdout: ByteStream
     stderr: ByteStream
     report: ByteStream
+
+    _on_print: Callable[[int], None] | None = None
+
+    def _printed(self, count: int) -> None:
+        """Tell of captured output, as often as `Spawn.meter` asks."""
+        if self._on_print is not None:
+            self._on_print(count)
 
     @abstractmethod
     async def write(self, data: bytes) -> None:

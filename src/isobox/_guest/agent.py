@@ -6271,13 +6271,13 @@ class Peer:
         if self._leaving:
             return
         if kind == OPEN:
-            self._open(stream, decode(payload))
+            self._open(stream, _message(payload))
         elif kind == CONFIG:
-            self._greet(decode(payload))
+            self._greet(_message(payload))
         elif kind == PING:
             self.wire.send(PONG, 0, payload)
         elif kind == BYE:
-            self._leave(decode(payload)["detach"])
+            self._leave(bool(_message(payload).get("detach")))
         elif stream in self.streams:  # else it has just answered
             self._pass_on(self.streams[stream], kind, payload)
 
@@ -6291,10 +6291,12 @@ class Peer:
             elif kind == CREDIT:
                 job.on_credit(payload[0], int.from_bytes(payload[1:5], "big"))
             elif kind == CONTROL:
-                job.on_control(decode(payload))
+                job.on_control(_message(payload))
             else:
                 raise EOFError
-        except (OSError, Refused) as error:
+        except EOFError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one operation, not the guest
             job.fail(error)
 
     def _greet(self, fields: Dict[str, Any]) -> None:
@@ -6387,6 +6389,17 @@ def _check_places(places: Any) -> None:
     for path, follow, real in places:
         if _led(path, follow) != real:
             raise Refused("moved", path=path)
+
+
+def _message(payload: bytes) -> Dict[str, Any]:
+    """Return what a host says; one that speaks nonsense is hung up on."""
+    try:
+        message = decode(payload)
+    except ValueError:
+        raise EOFError from None
+    if not isinstance(message, dict):
+        raise EOFError
+    return message
 
 
 def _kill(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:

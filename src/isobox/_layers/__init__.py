@@ -1,10 +1,9 @@
-"""What every operation passes: Caller, Audit, Guard, Limits, Errors."""
+"""What every operation passes: Audit, Guard, Limits, Errors."""
 
 from isobox._layers.audit import Audit
-from isobox._layers.caller import Caller
 from isobox._layers.errors import Errors
 from isobox._layers.guard import Guard
 from isobox._layers.ledger import Ledger
 from isobox._layers.limits import Limited
 
-__all__ = ["Audit", "Caller", "Errors", "Guard", "Ledger", "Limited"]
+__all__ = ["Audit", "Errors", "Guard", "Ledger", "Limited"]

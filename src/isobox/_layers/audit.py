@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from isobox._core.facts import facts
 from isobox._core.results import Ongoing
+from isobox._layers.caller import named
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ _LOG: Final = logging.getLogger("isobox.audit")
 
 
 class Audit:
-    """The outermost layer: what it cannot record does not happen."""
+    """The outermost layer: what it cannot record does not happen.
+
+    It knows which of the model's tools performs an operation, and says so to all.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Audit:
         self._owed: deque[dict[str, object]] = deque()
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
+        op = named(op)
         if self._sink is None:
             return await inner(op)
         number = next(self._numbers)
@@ -89,8 +94,7 @@ class Audit:
         """
         record = self._record(number, "outcome", fields)
         try:
-            self._pay()
-            self._sink_put(record)
+            self._keep(record)
         except Exception as error:
             self._owed.append(record)
             _LOG.error(
@@ -103,10 +107,12 @@ class Audit:
             )
             raise
 
-    def _pay(self) -> None:
+    def _keep(self, record: dict[str, object]) -> None:
+        assert self._sink is not None  # noqa: S101 - callers have checked
         while self._owed:
-            self._sink_put(self._owed[0])
+            self._sink.put(self._owed[0])
             self._owed.popleft()
+        self._sink.put(record)
 
     def question(self, question: Question) -> Callable[[str], None]:
         """Record a question to a person; what is returned records the answer."""
@@ -131,12 +137,7 @@ class Audit:
         )
 
     def _put(self, number: int, kind: str, **fields: object) -> None:
-        self._pay()
-        self._sink_put(self._record(number, kind, fields))
-
-    def _sink_put(self, record: dict[str, object]) -> None:
-        assert self._sink is not None  # noqa: S101 - callers have checked
-        self._sink.put(record)
+        self._keep(self._record(number, kind, fields))
 
     def _record(
         self, number: int, kind: str, fields: dict[str, object]

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from isobox._core.ops import Op
-    from isobox._core.stack import Perform
 
 R = TypeVar("R")
 
@@ -29,11 +28,9 @@ def calling(tool: str) -> Generator[None]:
         _CALLER.reset(token)
 
 
-class Caller:
-    """The layer before all others: rules and records see who performs."""
-
-    async def __call__(self, op: Op[R], inner: Perform, /) -> R:
-        caller = _CALLER.get()
-        if caller is not None and op.caller is None:
-            op = replace(op, caller=caller)
-        return await inner(op)
+def named(op: Op[R]) -> Op[R]:
+    """Return an operation with the name of the tool that is called, if one is."""
+    caller = _CALLER.get()
+    if caller is None or op.caller is not None:
+        return op
+    return replace(op, caller=caller)

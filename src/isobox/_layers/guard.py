@@ -60,12 +60,13 @@ class Guard:
         self._root = root
         self._places = places
         self._looks_inside = policy.looks_inside
+        self._names_paths = policy.names_any_paths
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         if self._looks_inside:
             await reader.read(op)
         decision = self._policy.decide(op, self._root)
-        if decision.verdict != "deny" and self._policy.names_paths(op):
+        if self._names_paths and decision.verdict != "deny":
             op = await self._followed(op)
             decision = self._policy.decide(op, self._root) if op.places else decision
         if decision.verdict == "allow":
@@ -81,7 +82,7 @@ class Guard:
 
     async def _followed(self, op: Op[R]) -> Op[R]:
         """Return an operation with where its paths lead."""
-        asked = asked_of(op)
+        asked = asked_of(op) if self._policy.names_paths(op) else []
         if self._places is None or not asked:
             return op
         return replace(op, places=await self._places(asked))
@@ -95,7 +96,7 @@ class Guard:
         link = f"/proc/{script.process.pid}/cwd"
         (place,) = await self._places([(link, True)])
         cwd = None if place.real == link else place.real
-        return cast("Op[R]", replace(script, cwd=cwd))
+        return cast("Op[R]", replace(script, stands_in=cwd))
 
     async def _asked(
         self, op: Op[object], decision: Decision, inner: Perform

@@ -66,15 +66,15 @@ class MeteredProcess(WrappedProcess):
         self._counted = 0
         self._over: BudgetError | None = None
         self._killing: asyncio.Future[None] | None = None
-        inner.on_print = self._printed
+        inner._on_print = self._count_printed
         inner.on_end(self._settle)
 
     def _read(self, size: int) -> None:
-        self._printed(size)
+        self._count_printed(size)
         if self._over is not None:
             raise _again(self._over)
 
-    def _printed(self, size: int) -> None:
+    def _count_printed(self, size: int) -> None:
         if self._is_over(size) and self._killing is None:
             self._killing = asyncio.ensure_future(self._stop())
 

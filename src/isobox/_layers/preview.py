@@ -85,8 +85,8 @@ async def preview(
     lines = await _of(op, inner)
     if isinstance(op, Spawn):
         lines = itertools.chain([_around(op, redact)], lines)
-    if isinstance(op, Script) and op.cwd is not None:
-        lines = itertools.chain([f"in {_word(redact(op.cwd))}"], lines)
+    if isinstance(op, Script) and op.stands_in is not None:
+        lines = itertools.chain([f"in {_word(redact(op.stands_in))}"], lines)
     if led := elsewhere(op):
         lines = itertools.chain(map(_led, led), lines)
     return _plain(redact(_bounded(lines)))

@@ -117,8 +117,10 @@ def parts(op: Op[object], *, commands: bool) -> tuple[Part, ...]:
         op: The operation.
         commands: Look into scripts. Without it, a script is one part.
     """
+    if not op.places and op.caller is None:
+        return tuple(_parts(op, commands=commands))
     found = list(_parts(op, commands=commands))
-    for other in links.led(op) if op.places else ():
+    for other in links.led(op):
         led = _parts(other, commands=commands)
         found += [part for part in led if part not in found]
     if op.caller is not None:

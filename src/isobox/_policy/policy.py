@@ -154,11 +154,15 @@ class Policy:
             other.looks_inside for other in self.tightened_by
         )
 
+    @property
+    def names_any_paths(self) -> bool:
+        """Whether rules are about paths."""
+        return bool(self._on_paths)
+
     def names_paths(self, op: Op[object]) -> bool:
-        """Whether rules are about the paths of such an operation, by their names."""
-        return bool(self._on_paths) and (
-            op.name in self._on_paths
-            or (isinstance(op, Spawn) and "write" in self._on_paths)
+        """Whether rules are about the paths of such an operation."""
+        return op.name in self._on_paths or (
+            isinstance(op, Spawn) and "write" in self._on_paths
         )
 
     def _of(

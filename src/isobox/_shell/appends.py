@@ -38,7 +38,7 @@ if [ ! -e "$p" ]; then
   [ -z "$mode" ] || chmod "$mode" "$p"
 fi
 [ -w "$p" ] || no access
-printf 'ok %s\\n' $(wc -c <"$p") )"""
+printf 'ok %s %d\\n' "$(stat -c %s -- "$p")" $(tail -c 1 "$p" | wc -l) )"""
 _TRUNCATE: Final = "dd if=/dev/null of=<path> bs=1 seek=<size> count=0"
 
 
@@ -78,11 +78,11 @@ async def _lines_end(operators: Operators, operator: Operator, op: Write) -> int
     )
     answer = await operator.ask(code)
     answers.check(answer, op="write", path=op.path)
-    told = re.fullmatch(rb"ok (\d{1,18})\n", answer)
+    told = re.fullmatch(rb"ok (\d{1,18}) ([01])\n", answer)
     if told is None:
         raise ProtocolError("the shell inside did not say how long a file is")
     size = int(told[1])
-    if not size or await _part(operators, op.path, size - 1, 1) == b"\n":
+    if not size or told[2] == b"1":
         return size
     begin = max(0, size - agent.LARGEST_APPEND)
     last = await _part(operators, op.path, begin, size - begin)

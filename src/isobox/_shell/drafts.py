@@ -16,7 +16,7 @@ from isobox._shell.quote import filled
 from isobox.errors import ProtocolError, SandboxLostError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from isobox._core.results import Entry
     from isobox._shell.operators import Operator, Operators
@@ -37,13 +37,14 @@ real "$p"
 h=${t%/*}; n=$h/<name>
 umask 077
 m=$( ( : >"$n" ) 2>&1 ) || no error "${m##*: }"
+rm -f -- "$n"
 printf 'ok\\n%s\\0%s\\0%s' "$t" "$n" "$f" )"""
 _ADD: Final = """\
-m=$(dd bs=<size> count=1 iflag=fullblock 2>&1 >><draft>) || m="no error ${m%%
+m=$(umask 077; dd bs=<size> count=1 iflag=fullblock 2>&1 >><draft>) || m="no error ${m%%
 *}"
 case $m in no*) printf '%s\\n' "$m";; *) echo ok;; esac"""
 _SEAL: Final = """\
-( t=<target>; n=<draft>; mode=<mode>; when=<when>
+( t=<target>; n=<draft>; mode=<mode>; when=<when>; umask 077; : >>"$n"
 if [ -f "$t" ]; then
   [ -n "$mode" ] || mode=$(stat -c %a -- "$t")
   o=$(stat -c %u:%g -- "$t")
@@ -170,13 +171,15 @@ class Draft:
 @contextlib.asynccontextmanager
 async def drafting(
     operators: Operators, operator: Operator, path: str, *, op: str, parents: bool
-) -> AsyncIterator[Draft]:
+) -> AsyncGenerator[Draft]:
     """Have a draft; unless it is published, nothing of it stays."""
     draft = await Draft.begin(operator, path, op=op, parents=parents)
     try:
         yield draft
     except BaseException:
         with anyio.CancelScope(shield=True), contextlib.suppress(SandboxLostError):
+            if not operator.free:
+                await operators.end(operator)
             await discard(operators, draft)
         raise
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from isobox._core.file_types import globs_of
 from isobox._core.results import Listing
+from isobox._guest import agent
 from isobox._shell import answers
-from isobox._shell.aside import Aside
+from isobox._shell.answers import refused
 from isobox._shell.quote import decoded, encoded, filled
+from isobox._shell.worker import Keeping
 from isobox.errors import InvalidArgumentError, ProtocolError
 
 if TYPE_CHECKING:
@@ -18,11 +21,14 @@ if TYPE_CHECKING:
 
     from isobox._core.ops import Scan
     from isobox._core.results import Entry
+    from isobox._shell.aside import Asides
     from isobox._shell.operators import Operator
 
 #: Bytes of what is told of a tree: some millions of names.
 _MOST: Final = 1 << 30
 _LARGEST_RULES: Final = 1 << 20
+#: Stars and braces of which a pattern may have so many to be matched at once.
+_FEW: Final = 2
 #: Seconds that the names of a tree may take to be matched.
 _LONGEST_CHOICE: Final = 20.0
 _ONE: Final = """\
@@ -83,13 +89,17 @@ class Tree:
 
     Args:
         operator: A shell for the time being.
+        asides: What matches names.
         path: The directory.
         root: The workspace's, above which no rules are looked for.
         op: Which operation it is.
     """
 
-    def __init__(self, operator: Operator, path: str, root: str, *, op: str) -> None:
+    def __init__(
+        self, operator: Operator, asides: Asides, path: str, root: str, *, op: str
+    ) -> None:
         self._operator = operator
+        self._asides = asides
         self._path = path
         self._root = root
         self._op = op
@@ -197,11 +207,21 @@ class Tree:
             "types": list(globs_of(types)) if types else [],
         }
         names = [[encoded(each.path), each.is_directory] for each in entries]
+        if ignored and (pattern is None or _ends_soon(pattern)):
+            return self._chosen(entries, asked, names)
         marks = await self._marks({"keep": asked, "names": names})
         return [each for each, mark in zip(entries, marks, strict=True) if mark]
 
+    def _chosen(
+        self, entries: list[Entry], asked: dict[str, Any], names: list[list[Any]]
+    ) -> list[Entry]:
+        try:
+            return [entries[at] for at in Keeping(agent, asked).chosen(names)]
+        except agent.Refused as no:
+            raise refused(no.code, self._path, no.message, op=self._op) from None
+
     async def _marks(self, message: dict[str, Any]) -> list[bool]:
-        async with Aside(op=self._op, path=self._path) as aside:
+        async with self._asides.one(op=self._op, path=self._path) as aside:
             try:
                 told = await aside.ask(message, timeout=_LONGEST_CHOICE)
             except TimeoutError:
@@ -212,9 +232,14 @@ class Tree:
         return [mark != 0 for mark in told["kept"]]
 
 
-async def scanned(operator: Operator, op: Scan, root: str) -> Listing:
+def _ends_soon(pattern: str) -> bool:
+    """Whether no name can make a pattern take long."""
+    return len(re.findall(r"\*+", pattern)) <= _FEW and pattern.count("{") <= _FEW
+
+
+async def scanned(operator: Operator, asides: Asides, op: Scan, root: str) -> Listing:
     """Describe what is below a path."""
-    tree = Tree(operator, op.path, root, op="scan")
+    tree = Tree(operator, asides, op.path, root, op="scan")
     # Who looks for rules has to see directories, and they their files.
     every = not op.ignored
     found = [

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 MARK: Final = "ISOBOX_JOB"
 #: Takes code until its input ends. What is left open to a program is 1 alone.
 _SERVE: Final = (
-    "exec 2>/dev/null; export LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal; "
+    "exec 2>/dev/null; export LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal "
+    "TAR_OPTIONS=--no-unquote; "
     "while IFS= read -r n; do "
     'eval "$(dd bs=$n count=1 iflag=fullblock)"; done'
 )
@@ -226,12 +227,15 @@ class Operators:
             self._idle.append(operator)
             return
         try:
-            if not await operator.ends() and not (last or self._closed):
-                await self._kill(operator.mark)
-        except SandboxLostError:
-            pass  # what is gone needs no end
+            await self.end(operator, last=last)
         finally:
             await self._drop(operator)
+
+    async def end(self, operator: Operator, *, last: bool = False) -> None:
+        """End a shell with all that it runs; it does nothing any more."""
+        with contextlib.suppress(SandboxLostError):  # what is gone needs no end
+            if not await operator.ends() and not (last or self._closed):
+                await self._kill(operator.mark)
 
     async def _drop(self, operator: Operator) -> None:
         self._all.discard(operator)

@@ -74,7 +74,7 @@ class ShellProcess(Process):
         self._words = {kind: Words(launch.nonce) for kind in (STDOUT, STDERR)}
         keep = launch.op.capture or 0
         self._captures = {kind: agent.Capture(keep) for kind in (STDOUT, STDERR)}
-        self._synced = 0
+        self._synced = self._unmetered = 0
         self._reports: list[bytes] = []
         self._timed_out: str | None = None
         self._no_more = self._killed = False
@@ -129,12 +129,12 @@ class ShellProcess(Process):
                 await self._broke_off()
                 return
             for printed, said in self._words[kind].take(data):
-                await self._printed(kind, printed)
+                await self._print(kind, printed)
                 await self._said(kind, said)
         if self._told is None:
             raise ProtocolError("the shell inside did not say how a command ended")
 
-    async def _printed(self, kind: int, data: bytes) -> None:
+    async def _print(self, kind: int, data: bytes) -> None:
         if not data:
             return
         self._heard = time.monotonic()
@@ -145,6 +145,13 @@ class ShellProcess(Process):
             await (self._out if kind == STDOUT else self._err).put(data)
         else:
             self._captures[kind].add(data)
+            self._meter(len(data))
+
+    def _meter(self, count: int) -> None:
+        self._unmetered += count
+        if self._op.meter is not None and self._unmetered >= self._op.meter:
+            count, self._unmetered = self._unmetered, 0
+            self._printed(count)
 
     async def _said(self, kind: int, word: bytes) -> None:
         verb, _, rest = word.partition(b" ")
@@ -177,7 +184,7 @@ class ShellProcess(Process):
     async def _broke_off(self) -> None:
         """Judge an end of which nothing was said: a process around it was killed."""
         for kind, words in self._words.items():
-            await self._printed(kind, words.rest())
+            await self._print(kind, words.rest())
         if self._told is not None:
             return
         status = await self._running.wait()

@@ -24,6 +24,7 @@ from isobox._core.sandbox import Sandbox
 from isobox._guest import agent
 from isobox._shell import answers, appends, archives, dialled, kit, launch, texts, trees
 from isobox._shell.answers import refused
+from isobox._shell.aside import Asides
 from isobox._shell.bodies import pieces_of
 from isobox._shell.drafts import Counted, Draft, drafting
 from isobox._shell.exec import PIECE
@@ -117,6 +118,7 @@ class ShellSandbox(Sandbox):
         self._processes: set[ShellProcess] = set()
         self._numbers = itertools.count(1)
         self._publishing = asyncio.Lock()
+        self._asides = Asides()
         self._snapshots = contextlib.ExitStack()
         self._store: str | None = None
         self._closed = False
@@ -364,13 +366,13 @@ class ShellSandbox(Sandbox):
         async with self._operators.one() as operator:
             if op.depth == 0:
                 return Listing((await described(operator, op),), total=1)
-            return await scanned(operator, op, self.root)
+            return await scanned(operator, self._asides, op, self.root)
 
     @override
     async def search(self, op: ops.Search, /) -> Matches:
         self._check()
         async with self._operators.one() as operator:
-            return await Hunt(operator, op, self.root).matches()
+            return await Hunt(operator, self._asides, op, self.root).matches()
 
     @override
     async def remove(self, op: ops.Remove, /) -> None:
@@ -494,6 +496,7 @@ class ShellSandbox(Sandbox):
                 for process in list(self._processes):
                     await process.lose()
                 await self._operators.aclose()
+                await self._asides.aclose()
             finally:
                 self._snapshots.close()
                 await self._release()

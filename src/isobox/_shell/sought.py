@@ -6,20 +6,20 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from isobox._channel import unpack
-from isobox._channel.refusals import error_for
-from isobox._channel.stream import GuestRefusal
 from isobox._core.ops import Scan
 from isobox._core.results import Matches
+from isobox._shell.answers import refused
 from isobox._shell.archives import Members
-from isobox._shell.aside import Aside
 from isobox._shell.listing import Tree, described
 from isobox._shell.quote import encoded, filled
+from isobox.errors import PathNotDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from isobox._core.ops import Search
     from isobox._core.results import Entry
+    from isobox._shell.aside import Aside, Asides
     from isobox._shell.operators import Operator
 
 #: Files over this are searched up to it.
@@ -39,12 +39,16 @@ class Hunt:
 
     Args:
         operator: A shell for the time being.
+        asides: What matches lines and names.
         op: What is sought.
         root: The workspace's.
     """
 
-    def __init__(self, operator: Operator, op: Search, root: str) -> None:
+    def __init__(
+        self, operator: Operator, asides: Asides, op: Search, root: str
+    ) -> None:
         self._operator = operator
+        self._asides = asides
         self._op = op
         self._root = root
         self._until = time.monotonic() + op.timeout
@@ -62,7 +66,7 @@ class Hunt:
         """
         op = self._op
         top, files = await self._candidates()
-        async with Aside(op="search", path=op.path) as aside:
+        async with self._asides.one(op="search", path=op.path) as aside:
             try:
                 told = await aside.ask({"search": _fields(op)}, timeout=self._left)
                 for batch in _batches(await self._worth(top, files, told["needed"])):
@@ -87,14 +91,11 @@ class Hunt:
     async def _candidates(self) -> tuple[str, list[Entry]]:
         """Return a directory, and the regular files below it to look at."""
         op = self._op
-        top = await described(self._operator, Scan(path=op.path, depth=0))
-        if not top.is_directory:
-            if top.kind != "file":
-                refused = GuestRefusal("not_regular", "", 0)
-                raise error_for(refused, op="search", path=op.path)
-            return op.path.rsplit("/", 1)[0] or "/", [top]
-        tree = Tree(self._operator, op.path, self._root, op="search")
-        entries = [entry async for entry in tree.entries(depth=None)]
+        tree = Tree(self._operator, self._asides, op.path, self._root, op="search")
+        try:
+            entries = [entry async for entry in tree.entries(depth=None)]
+        except PathNotDirectoryError:
+            return await self._one_file()
         kept = await tree.kept(
             entries,
             ignored=op.ignored,
@@ -103,6 +104,13 @@ class Hunt:
             types=op.types,
         )
         return op.path, [entry for entry in kept if entry.kind == "file"]
+
+    async def _one_file(self) -> tuple[str, list[Entry]]:
+        path = self._op.path
+        top = await described(self._operator, Scan(path=path, depth=0))
+        if top.kind != "file":
+            raise refused("not_regular", path, op="search")
+        return path.rsplit("/", 1)[0] or "/", [top]
 
     async def _worth(self, top: str, files: list[Entry], text: bytes) -> list[Entry]:
         """Leave out the files that lack what every match has."""

@@ -92,12 +92,17 @@ class Keeping:
             names.add(b".git")
         return self._agent.scope_in(folder, names, above, self._rules.get) or above
 
+    def _matcher(self, pattern: str) -> Callable[[str], Any]:
+        try:
+            return re.compile(self._agent.translate_glob(pattern)).match
+        except (re.error, RecursionError, OverflowError) as error:
+            message = f"the pattern cannot be used: {error}"
+            raise self._agent.Refused("invalid", message) from None
+
     def _matches(self) -> Callable[[bytes], bool]:
         fields = self._fields
-        sources = (self._agent.translate_glob(each) for each in fields["patterns"])
-        compiled = [re.compile(source).match for source in sources]
-        types = (self._agent.translate_glob(each) for each in fields["types"])
-        typed = [re.compile(source).match for source in types]
+        compiled = [self._matcher(each) for each in fields["patterns"]]
+        typed = [self._matcher(each) for each in fields["types"]]
 
         def matches(path: bytes) -> bool:
             text = os.fsdecode(path[self._base :])

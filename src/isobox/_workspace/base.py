@@ -46,7 +46,7 @@ from isobox._core.ops import (
 from isobox._core.results import PATH_ERRORS, ProcessInfo
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
-from isobox._layers import Audit, Caller, Errors, Guard, Ledger, Limited
+from isobox._layers import Audit, Errors, Guard, Ledger, Limited
 from isobox._layers.reader import SHARED
 from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
@@ -289,7 +289,6 @@ class WorkspaceBase:
             perform = compose(
                 sandbox,
                 [
-                    Caller(),
                     self._audit,
                     Guard(
                         self._enforced(sandbox), answers, sandbox.root, sandbox.places

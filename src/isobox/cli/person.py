@@ -158,6 +158,8 @@ def _what(question: Question) -> str:
             return one_line(f"go on at the stage {facts.get('stage')!r}")
         case "apply":
             return "bring these changes to the directory"
+        case "attach":
+            return one_line(f"take part in the command {facts.get('id')}")
         case "listen":
             return one_line(f"reach the host from port {facts.get('port')} inside")
         case _:

@@ -6,7 +6,7 @@ import json
 
 from tests.egress.lab.web import Answer, Request
 
-from isobox.testing.contract import mcp_server
+from isobox.testing import mcp_server
 
 JSON = [("content-type", "application/json")]
 

@@ -46,7 +46,7 @@ def run(script, **changes):
 
 
 def turn(script, session="default", cwd=ROOT):
-    return abc.Script(process=None, session_id=session, script=script, cwd=cwd)
+    return abc.Script(process=None, session_id=session, script=script, stands_in=cwd)
 
 
 def change(kind, path="/workspace/secret", target=None):

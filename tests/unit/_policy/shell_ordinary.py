@@ -147,4 +147,9 @@ ORDINARY: Final = [
     'if [ "$a" = "b" ] || [ "$a" = "c" ]; then echo y; fi',
     '[[ "$x" =~ ^[0-9]+$ ]] && echo num',
     "[[ $x == *.py ]] && echo py",
+    "awk '{ print \"a|b > c; d\", $1 }' f",
+    "awk '/a;b/ { print (a + b) / 2 }' f",
+    "awk '{ print a / b }' f",
+    "clang-format -i src/*.cpp",
+    "docker-compose up -d",
 ]

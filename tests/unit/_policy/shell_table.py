@@ -912,4 +912,225 @@ TABLE = [
         "cat - <<'E'\nx\nE",
         ["cat -"],
     ),
+    Case("git-push origin", ["git-push origin", "git-push > git push origin"]),
+    Case(
+        "/usr/lib/git-core/git-push origin",
+        ["git-push origin", "git-push > git push origin"],
+    ),
+    Case(
+        "python3 -m twine upload f",
+        ["python3 -m twine upload f", "python3 > twine upload f"],
+    ),
+    Case(
+        "python3 -mtimeit 'x'",
+        ["python3 -mtimeit x"],
+        ["python3 -m timeit runs code that is not read"],
+    ),
+    Case("setarch -R rm x", ["setarch > rm x"]),
+    Case("setarch x86_64 -R rm x", ["setarch > rm x"]),
+    Case("linux64 rm x", ["linux64 > rm x"]),
+    Case(
+        "/lib64/ld-linux-x86-64.so.2 --library-path . /bin/rm x",
+        ["ld-linux-x86-64.so.2 > rm x"],
+    ),
+    Case(
+        "prlimit --nofile=10 rm x",
+        ["prlimit > rm x"],
+        ["prlimit has an option that is not known: --nofile"],
+    ),
+    Case("setpriv --reuid 1 rm x", ["setpriv > rm x"]),
+    Case("ssh-agent rm x", ["ssh-agent > rm x"]),
+    Case("uv run --with a rm x", ["uv run --with a rm x", "uv > rm x"]),
+    Case("uv run -m pytest -q", ["uv run -m pytest -q", "uv > python3 -m pytest -q"]),
+    Case("npx --yes rm x", ["npx > rm x"]),
+    Case("poetry run rm x", ["poetry run rm x", "poetry > rm x"]),
+    Case("perf stat -e x rm x", ["perf stat -e x rm x", "perf > rm x"]),
+    Case("runuser -u a -- rm x", ["runuser -u a -- rm x", "runuser > rm x"]),
+    Case("sg a 'rm x'", ["sg a 'rm x'", "sg > rm x"]),
+    Case("su a", ["su a"], ["su starts a shell"]),
+    Case(
+        "script -qc 'rm x' f",
+        ["script -qc 'rm x' f", "script > rm x"],
+        ["script is told to run a program"],
+    ),
+    Case("script f", ["script f"], ["script starts a shell, or a program"]),
+    Case(
+        "env -S 'sh -c' 'rm x'",
+        ["env > rm x"],
+        ["env puts words of its own before a command"],
+    ),
+    Case("cmake -E env A=1 rm x", ["cmake -E env A=1 rm x", "cmake > rm x"]),
+    Case(
+        "coreutils --coreutils-prog=rm x",
+        ["coreutils --coreutils-prog=rm x", "coreutils > rm x"],
+    ),
+    Case("sudo -e f", ["sudo -e f"], ["sudo starts an editor"]),
+    Case("busybox.static rm x", ["busybox.static > rm x"]),
+    Case(
+        "bash-static -c 'rm x'",
+        ["bash-static > rm x"],
+        ["bash-static may be bash by another name"],
+    ),
+    Case(
+        "perl5.36.0 -e 'x'",
+        ["perl5.36.0 -e x"],
+        ["perl5.36.0 runs code that is not read"],
+    ),
+    Case(
+        "gcc-12 -wrapper rm f.c",
+        ["gcc-12 -wrapper rm f.c"],
+        ["gcc is told to run other programs: -wrapper"],
+    ),
+    Case(
+        "gtimeout 1 rm x",
+        ["gtimeout > rm x"],
+        ["gtimeout may be timeout by another name"],
+    ),
+    Case(
+        "git config --file .git/config alias.s '!rm x'",
+        ["git config --file .git/config alias.s '!rm x'", "git > rm x"],
+        ["git is told to use alias.s, which may run a program"],
+    ),
+    Case(
+        "git send-pack --exec='rm x' a",
+        ["git send-pack '--exec=rm x' a", "git > rm x"],
+        ["git send-pack is told to run a program"],
+    ),
+    Case("git s", ["git s"], ["s is no command of git that is known"]),
+    Case("git -c core.pager=cat log", ["git -c core.pager=cat log"]),
+    Case(
+        "make CC='rm x'",
+        ["make 'CC=rm x'"],
+        ["make is told to run other programs: CC=rm x"],
+    ),
+    Case("make CC=clang -j4", ["make CC=clang -j4"]),
+    Case(
+        "make -f /dev/../dev/stdin",
+        ["make -f /dev/../dev/stdin"],
+        ["make runs what it reads on its standard input"],
+    ),
+    Case(
+        "bash //dev/stdin",
+        ["bash //dev/stdin"],
+        ["bash runs a script that only running it tells"],
+    ),
+    Case(
+        "sh ../dev/stdin",
+        ["sh ../dev/stdin"],
+        ["sh runs a script that only running it tells"],
+    ),
+    Case(
+        'awk \'{ print "a;b" > "F" }\' f',
+        ['awk \'{ print "a;b" > "F" }\' f'],
+        ["awk can run commands or write files"],
+    ),
+    Case(
+        "awk '$1 > 2 { print \"a > b; c\" }' f",
+        ["awk '$1 > 2 { print \"a > b; c\" }' f"],
+    ),
+    Case(
+        "BASH_CMDS[ls]=/x",
+        [],
+        [
+            "sets BASH_CMDS, which changes what other programs do",
+            "calculates with ls, which may hold a command",
+        ],
+    ),
+    Case(
+        "BASH_ALIASES[ls]=x",
+        [],
+        [
+            "sets BASH_ALIASES, which changes what other programs do",
+            "calculates with ls, which may hold a command",
+        ],
+    ),
+    Case(
+        "PYTHONPATH=. python3 x.py",
+        ["PYTHONPATH=. python3 x.py"],
+        ["sets PYTHONPATH, which changes what other programs do"],
+    ),
+    Case("GIT_PAGER=cat git log", ["GIT_PAGER=cat git log"]),
+    Case("[[ -v $x ]]", [], ["tests a name that may hold a command"]),
+    Case('[ -v "$x" ]', [], ["tests a name that may hold a command"]),
+    Case(
+        "[[ 'a[$(rm x)]' -eq 1 ]]", [], ["calculates with text that may hold a command"]
+    ),
+    Case("[ $x = y ]", [], ["calculates with x, which may hold a command"]),
+    Case('[ "$x" -eq 1 ]', []),
+    Case("x=1; [ $x -eq 1 ]", []),
+    Case(
+        'wait -n -p "$x"',
+        ['wait -n -p ~"$x"'],
+        [
+            "wait sets a variable that only running it tells",
+            "calculates with x, which may hold a command",
+        ],
+    ),
+    Case("echo ${x:$y}", ["echo ~${x:$y}"], ["it holds syntax that is not understood"]),
+    Case(
+        "echo ${x:y}", ["echo ~${x:y}"], ["calculates with y, which may hold a command"]
+    ),
+    Case(
+        "echo ${a[$i]}",
+        ["echo ~${a[$i]}"],
+        ["calculates with i, which may hold a command"],
+    ),
+    Case("i=1; echo ${a[$i]}", ["echo ~${a[$i]}"]),
+    Case(
+        "x=1 & echo $((x))",
+        ["echo ~$((x))"],
+        ["calculates with x, which may hold a command"],
+    ),
+    Case(
+        "if a; then x=1; fi; echo $((x))",
+        ["a", "echo ~$((x))"],
+        ["calculates with x, which may hold a command"],
+    ),
+    Case(
+        "n=$(wc -l < f); echo $((n + 1))", ["wc -l", "echo ~'$((n + 1))'"], reads=["f"]
+    ),
+    Case("n=$(cat f | wc -l); [[ $n -gt 3 ]]", ["cat f", "wc -l"]),
+    Case(
+        "n=$(wc -l f); echo $((n + 1))",
+        ["wc -l f", "echo ~'$((n + 1))'"],
+        ["calculates with n, which may hold a command"],
+    ),
+    Case("for i in $(seq 1 3); do echo $((i)); done", ["seq 1 3", "echo ~$((i))"]),
+    Case(
+        "unset RANDOM", ["unset RANDOM"], ["unset RANDOM makes another variable of it"]
+    ),
+    Case(
+        "unknown-tool sh -c 'rm x'",
+        ["unknown-tool sh -c 'rm x'"],
+        ["unknown-tool may run another program: sh"],
+    ),
+    Case("unknown-tool a b", ["unknown-tool a b"]),
+    Case("cp /bin/sh x", ["cp /bin/sh x"], ["cp gives another name to /bin/sh"]),
+    Case(
+        "/proc/self/exe -c x",
+        ["exe -c x"],
+        ["which program /proc/self/exe is, only running it tells"],
+    ),
+    Case("RM x", ["RM x"], ["RM may be rm by another name"]),
+    Case(
+        'python3 -c \'import subprocess; subprocess.run(["git", "push"])\'',
+        [
+            'python3 -c \'import subprocess; subprocess.run(["git", "push"])\'',
+            "python3 > git push",
+        ],
+    ),
+    Case(
+        "python3 -c 'import subprocess; subprocess.run([a])'",
+        ["python3 -c 'import subprocess; subprocess.run([a])'", "python3 > ?"],
+        ['which program "$word" is, only running it tells'],
+    ),
+    Case(
+        "ssh -o SendEnv=x host ls",
+        ["ssh -o SendEnv=x host ls", "ssh > ls"],
+        ["ssh has a setting that is not known: SendEnv=x"],
+    ),
+    Case("tar cf a -T f", ["tar cf a -T f"], ["tar reads options from a file"]),
+    Case(
+        "zip -TT x a b", ["zip -TT x a b", "zip > x"], ["zip is told to run a program"]
+    ),
 ]

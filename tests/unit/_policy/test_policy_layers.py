@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isobox import Network, Policy, Rule, abc
-from isobox._core.ops import Replacement
+from isobox._core.links import asked_of, led
+from isobox._core.ops import Place, Replacement
 from isobox._core.patch import FileChange
 from isobox._policy.decision import Decision
 from isobox._policy.load import layered
@@ -34,7 +35,7 @@ def _connect(host, port):
     return abc.Connect(host=host, port=port, via="direct", reach=unreached)
 
 
-OPS = st.one_of(
+PLAIN = st.one_of(
     st.builds(
         lambda s: abc.Spawn(script=s, cwd="/workspace"), st.sampled_from(SCRIPTS)
     ),
@@ -70,6 +71,20 @@ OPS = st.one_of(
         abc.Listen(port=80), abc.Dial(port=80), abc.Diff(), abc.Discard(),
     ]),
 )  # fmt: skip
+
+
+def _called(op, caller, real):
+    places = tuple(Place(path, follow, real) for path, follow in asked_of(op))
+    return replace(op, caller=caller, places=places if real is not None else ())
+
+
+#: The same by one of the model's tools, and where links lead elsewhere.
+OPS = st.builds(
+    _called,
+    PLAIN,
+    st.sampled_from([None, None, "tool", "other"]),
+    st.sampled_from([None, None, *PATHS]),
+)
 RULES = st.builds(
     Rule,
     verdict=VERDICTS,
@@ -123,6 +138,15 @@ def test_tightening_never_widens(policy, other, op):
     assert strictness(both, op) >= strictness(policy, op)
     assert both.read_only >= policy.read_only
     assert both.network == policy.network
+
+
+@settings(max_examples=400, deadline=None)
+@given(policy=POLICIES, op=PLAIN, real=st.sampled_from(PATHS))
+def test_a_link_is_never_let_to_what_its_target_is_not(policy, op, real):
+    by_link = _called(op, None, real)
+    assert strictness(policy, by_link) >= strictness(policy, op)
+    for target in led(by_link):
+        assert strictness(policy, by_link) >= strictness(policy, target)
 
 
 @settings(max_examples=200, deadline=None)

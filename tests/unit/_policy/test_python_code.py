@@ -81,6 +81,60 @@ def test_what_only_running_tells_is_in_doubt(source):
     assert not facts(source).understood
 
 
+@pytest.mark.parametrize(
+    ("source", "scripts"),
+    [
+        ("import os; os.system('a b')", ["a b"]),
+        ("import os as o; o.popen('a | b')", ["a | b"]),
+        ("from os import system as s; s('a')", ["a"]),
+        ("import subprocess; subprocess.run(['a', 'b c'])", ["a 'b c'"]),
+        ("import subprocess as s; s.Popen(args=('a',), cwd=x)", ["a"]),
+        ("import subprocess; subprocess.call('a; b', shell=True)", ["a; b"]),
+        ("import subprocess; subprocess.call('a b')", ["'a b'"]),
+        ("import subprocess; subprocess.run(['a', x, *y])", ['a "$word" $words']),
+        (
+            "import subprocess, sys; subprocess.run([sys.executable, '-V'])",
+            ["python3 -V"],
+        ),
+        ("import pty; pty.spawn('a')", ["a"]),
+        ("import asyncio; asyncio.create_subprocess_exec('a', 'b')", ["a b"]),
+        ("import asyncio; asyncio.create_subprocess_shell('a b')", ["a b"]),
+        ("import os; os.path.join('a')", []),
+    ],
+)
+def test_what_it_runs_is_a_script(source, scripts):
+    found = facts(source)
+    assert list(found.scripts) == scripts
+    assert found.understood
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os; os.system(x)",
+        "import os; os.system(f'a {x}')",
+        "import os; f = os.system",
+        "import os; o = os",
+        "import os; os.execvp('a', ['a'])",
+        "from os import system\n@system\ndef f(): ...",
+        "from os import posix_spawn; posix_spawn('a', ['a'], {})",
+        "import os; os.environ['PATH'] = 'x'",
+        "import os; os.environ[x] = 'x'",
+        "import shutil; shutil.os.system('a')",
+        "from shutil import os; os.system('a')",
+        "import subprocess; subprocess.run(['a'], shell=True)",
+        "import subprocess; subprocess.run(['a'], env={})",
+        "import subprocess; subprocess.run('a', shell=x)",
+        "import subprocess; subprocess.run(*x)",
+        "import subprocess; map(subprocess.run, x)",
+        "import json as o\nimport os as o",
+        "e = eval",
+    ],
+)
+def test_a_program_that_only_running_tells_is_in_doubt(source):
+    assert not facts(source).understood
+
+
 def test_imports_are_facts():
     found = facts("import os, a.b as c\nfrom d import e\nfrom . import f")
     assert found.imports == ("os", "a.b", "d.e", "..f")

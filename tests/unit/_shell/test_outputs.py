@@ -11,7 +11,8 @@ from isobox._shell.launch import ending
 from isobox._shell.outputs import Piped, Words
 from isobox.errors import ProtocolError
 
-_NONCE = "abcabcab"
+#: As with the real ones, no part of it both begins and ends it.
+_NONCE = "aabaacbc"
 
 
 def _heard(data, cuts):
@@ -28,7 +29,7 @@ def _heard(data, cuts):
     return printed + words.rest(), said
 
 
-_TEXT = st.lists(st.sampled_from([b"a", b"ab", b"abc", b"x", b";", b"\n"])).map(
+_TEXT = st.lists(st.sampled_from([b"a", b"aab", b"aabaac", b"x", b";", b"\n"])).map(
     b"".join
 )
 
@@ -36,10 +37,8 @@ _TEXT = st.lists(st.sampled_from([b"a", b"ab", b"abc", b"x", b";", b"\n"])).map(
 @given(before=_TEXT, after=_TEXT, cuts=st.lists(st.integers(0, 200)))
 def test_words_are_found_wherever_they_are_cut(before, after, cuts):
     nonce = _NONCE.encode()
-    if nonce in before or nonce in after or nonce in before[-7:] + nonce[:0]:
-        return
     data = b"%b%bpid 7;%b%bend - 0;late" % (before, nonce, after, nonce)
-    if data.count(nonce) != 2 or data.find(nonce) != len(before):
+    if data.count(nonce) != 2:
         return
     assert _heard(data, cuts) == (before + after, [b"pid 7", b"end - 0"])
 

@@ -31,7 +31,7 @@ from isobox._layers.errors import Errors
 from isobox._layers.guard import Guard
 from isobox._policy.network import Network, NetworkRule
 from isobox._policy.policy import Policy
-from isobox.errors import UnreachableError
+from isobox.errors import LimitError, UnreachableError
 
 pytestmark = pytest.mark.anyio
 
@@ -990,6 +990,25 @@ async def test_a_flood_of_denials_does_not_flood_the_log(world):
     refused = it.events("refused")
     assert len(refused) == len(it.outcomes)
     assert len(refused) + sum(each.get("unrecorded", 0) for each in refused) == 31
+
+
+async def test_a_flood_beyond_a_limit_does_not_flood_the_log(world):
+    it = await world("a.test")
+    it.filter._pace = Pace(at_once=5, per_second=20)
+    it.filter._limited = Pace(at_once=5, per_second=20)
+
+    def admit():
+        raise LimitError("as many as there may be are open")
+
+    it.filter._budget.admit = admit
+    for _ in range(40):
+        assert await said_by(it.dial(it.address("a.test"), 80)) is None
+    assert 5 <= len(it.outcomes) <= 12
+    assert {error for _, error in it.outcomes} == {"LimitError"}
+    await asyncio.sleep(0.1)
+    assert await said_by(it.dial(it.address("a.test"), 80)) is None
+    refused = it.events("refused")
+    assert len(refused) + sum(each.get("unrecorded", 0) for each in refused) == 41
 
 
 async def test_a_flood_of_denials_is_answered_as_before(world):

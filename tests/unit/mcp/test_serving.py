@@ -8,15 +8,15 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from isobox import McpServer, MemorySink, Policy, Rule
 from isobox._approval.question import Question
 from isobox.mcp import Questions, server
 from isobox.mcp.questions import answer_of, text
-from isobox.testing.contract import mcp_server
+from isobox.testing import mcp_server
 from isobox.testing.fake import MemoryWorkspace
+from mcp import Client
 
 pytestmark = pytest.mark.anyio
 

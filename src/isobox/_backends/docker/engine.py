@@ -16,7 +16,7 @@ from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from isobox._backends.docker.hijack import Hijacked
     from isobox._backends.docker.places import Place
@@ -284,7 +284,7 @@ class Engine:
             )
 
     @contextlib.asynccontextmanager
-    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+    async def _in_time(self, seconds: float) -> AsyncGenerator[None]:
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -324,7 +324,11 @@ def part(answer: Mapping[str, Any], *names: str) -> Answer:
     """Return an object in an answer; an empty one where there is none."""
     found: object = answer
     for name in names:
-        found = cast("Answer", found).get(name) if isinstance(found, dict) else None
+        found = _object(found).get(name)
+    return _object(found)
+
+
+def _object(found: object) -> Answer:
     return cast("Answer", found) if isinstance(found, dict) else {}
 
 

@@ -63,6 +63,12 @@ def kinds(option: PythonOption, image: Image) -> tuple[Kind, ...]:
     return order[order.index(known) :] if known in order else order
 
 
+def named(label: str) -> tuple[Kind, ...]:
+    """Return the kind that a container's label names, if it names one."""
+    every = _ORDER["auto"]
+    return every[every.index(label) :][:1] if label in every else ()
+
+
 def learn(image: Image, kind: Kind) -> None:
     """Remember what an image needed."""
     _found[image.id] = kind

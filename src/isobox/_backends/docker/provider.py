@@ -81,10 +81,16 @@ class DockerProvider(Provider):
         found, info, _ = await asyncio.gather(
             engine.image(self._options.image), engine.info(), sweep(engine)
         )
+        ability = Ability.of(info)
+        about = doctor.of_engine(engine.place, ability)
+        if not about.ok:
+            raise BackendUnavailableError(
+                about.reason, fix=about.fix, backend=self.name
+            )
         recipe = Recipe(spec, self._options, Image.of(found), engine.place)
         shown = Shown(recipe)
         try:
-            return await _inhabited(engine, recipe, Ability.of(info), shown)
+            return await _inhabited(engine, recipe, ability, shown)
         except BaseException:
             shown.release()
             raise
@@ -94,9 +100,7 @@ async def _inhabited(
     engine: Engine, recipe: Recipe, ability: Ability, shown: Shown
 ) -> DockerSandbox | DockerShellSandbox:
     """Reach the workspace's container with the first Python that works, or none."""
-    kinds = interpreter.kinds(recipe.options.python, recipe.image)
-    found = await look(engine, recipe) if recipe.options.named else None
-    kinds = tuple(kind for kind in kinds if found and found.kind == kind) or kinds
+    kinds = await _kinds(engine, recipe)
     for kind in kinds:
         try:
             inhabit = _shelled if kind == "none" else _guested
@@ -108,6 +112,14 @@ async def _inhabited(
             interpreter.learn(recipe.image, kind)
             return made
     raise AssertionError(kinds)
+
+
+async def _kinds(engine: Engine, recipe: Recipe) -> tuple[Kind, ...]:
+    """Return what to try: what is in a container that is there, else any."""
+    kinds = interpreter.kinds(recipe.options.python, recipe.image)
+    found = await look(engine, recipe) if recipe.options.named else None
+    there: tuple[Kind, ...] = () if found is None else interpreter.named(found.kind)
+    return there if set(there) & set(kinds) else kinds
 
 
 async def _guested(

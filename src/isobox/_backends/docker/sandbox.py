@@ -39,6 +39,9 @@ _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "reattach",
     )
 )
+_CAPTURED: Final[frozenset[Capability]] = frozenset(("capture",))
+_ALONE: Final[frozenset[Capability]] = frozenset(("no_network",))
+_TERMINALS: Final[frozenset[Capability]] = frozenset(("tty",))
 _OF_SHELL: Final[frozenset[Capability]] = frozenset(
     ("tty", "isolated", "no_network", "read_only", "persistent")
 )
@@ -63,6 +66,11 @@ class DockerSandbox(ChannelSandbox):
         )
         self.tenancy = tenancy
         self._lock = anyio.Lock()
+
+    @property
+    def container(self) -> str:
+        """The container's id."""
+        return self.tenancy.container
 
     @override
     async def ready(self) -> None:
@@ -152,6 +160,11 @@ class DockerShellSandbox(ShellSandbox):
         tenancy.link.comes_back(tenancy)
         return made
 
+    @property
+    def container(self) -> str:
+        """The container's id."""
+        return self.tenancy.container
+
     @override
     async def usage(self) -> Usage:
         return await self.tenancy.usage()
@@ -159,8 +172,6 @@ class DockerShellSandbox(ShellSandbox):
 
 def _capabilities(recipe: Recipe, ability: Ability) -> frozenset[Capability]:
     captured = recipe.spec.capture is not None
-    there: frozenset[Capability] = _CAPABILITIES | {
-        "capture" if captured else "no_network"
-    }
+    there = _CAPABILITIES | (_CAPTURED if captured else _ALONE)
     # gVisor's terminals tell nobody of a new size, nor of who is interrupted.
-    return there - {"tty"} if barriers.is_gvisor(recipe, ability) else there
+    return there - _TERMINALS if barriers.is_gvisor(recipe, ability) else there

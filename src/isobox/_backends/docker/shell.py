@@ -10,7 +10,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._backends.docker import diagnosis
-from isobox._backends.docker.engine import EngineError
+from isobox._backends.docker.engine import EngineError, part
 from isobox._shell.exec import ENDED, PIECE, STDERR, STDOUT
 from isobox.errors import BackendUnavailableError
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from isobox._backends.docker.recipe import Recipe
     from isobox._backends.docker.tenancy import Tenancy
     from isobox.abc import WindowSize
+
+#: How a program ends that is killed, alone or with its container.
+_KILLED: Final = 137
 
 #: The first process. It waits for the end of its input, which the host holds, then
 #: for as long as the container may stay alone. `timeout`, so that what others leave
@@ -192,10 +195,12 @@ class ExecProcess(asyncio.Protocol):
         Raises:
             BrokenPipeError: It reads no more.
         """
+        if not self._over:
+            self._stream.write(data)
+            await self._writable.wait()
         if self._over:
+            await self._check()
             raise BrokenPipeError
-        self._stream.write(data)
-        await self._writable.wait()
 
     async def send_eof(self) -> None:
         """Close its standard input."""
@@ -229,7 +234,22 @@ class ExecProcess(asyncio.Protocol):
         code: object = found.get("ExitCode")
         if found.get("Running") is True or type(code) is not int:
             raise await self._lost()
+        if code == _KILLED:
+            await self._check()
         return code & 0xFF
+
+    async def _check(self) -> None:
+        """Tell what ends with its container from what ends alone.
+
+        Raises:
+            SandboxLostError: The container is gone.
+        """
+        try:
+            state = part(await self._engine.inspect(self._container), "State")
+        except (EngineError, BackendUnavailableError) as error:
+            raise await self._lost() from error
+        if state.get("Running") is not True:
+            raise await self._lost()
 
     async def _lost(self) -> Exception:
         return diagnosis.lost(await diagnosis.of_end(self._engine, self._container))

@@ -72,7 +72,8 @@ def resources(bounds: Bounds) -> Barrier:
 
 def _group(bounds: Bounds) -> str:
     if not bounds.grouped:
-        return f"no control group ({bounds.reason})"
+        own = ", a limit on gVisor's own tasks" if bounds.limits.processes else ""
+        return f"no control group ({bounds.reason}){own}"
     held = bounds.held
     parts = [
         "a fair share of the processors" if held.cpus is None else f"{held.cpus:g} CPUs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -79,6 +80,14 @@ class Bounds:
         """
         return [] if self._group is None else self._group.entrances()
 
+    def of_the_host(self) -> dict[int, tuple[int, int]]:
+        """Return the limits of gVisor's own processes, by number of `resource`."""
+        tasks = _tasks(self.limits)
+        if tasks is None or self.held.pids is not None:
+            return {}
+        # Counted for each user namespace: other processes of the user do not count.
+        return {resource.RLIMIT_NPROC: (tasks, tasks)}
+
     def rlimits(self) -> dict[str, int]:
         """Return the limits of each process inside, by setrlimit's name."""
         limits = self.limits
@@ -92,9 +101,13 @@ class Bounds:
     def struck(self) -> str:
         """Return what the end of a sandbox may be owed to; empty if nothing is."""
         group = self._group
-        if group is None or self.held.memory is None or not group.oom_kills():
+        if group is None:
             return ""
-        return f"it used more than limits.memory={self.limits.memory} allows"
+        if self.held.memory is not None and group.oom_kills():
+            return f"it used more than limits.memory={self.limits.memory} allows"
+        if self.held.pids is not None and group.refused_forks():
+            return f"it started more than limits.processes={self.limits.processes}"
+        return ""
 
     def usage(self, workdir: int) -> Usage:
         """Return what the sandbox uses now."""
@@ -125,13 +138,17 @@ def _refuse_what_nobody_watches(limits: Limits) -> None:
         )
 
 
+def _tasks(limits: Limits) -> int | None:
+    """Return how many tasks of the host so many processes inside may take."""
+    if limits.processes is None:
+        return None
+    return limits.processes * _TASKS_EACH + _OWN_TASKS
+
+
 def _wanted(limits: Limits) -> Iterator[GroupLimits]:
     """Yield what a group should hold; without asking for more, what it can."""
     memory = None if limits.memory is None else limits.memory + _OWN_MEMORY
-    tasks = None
-    if limits.processes is not None:
-        tasks = limits.processes * _TASKS_EACH + _OWN_TASKS
-    everything = GroupLimits(memory=memory, pids=tasks, cpus=limits.cpus)
+    everything = GroupLimits(memory=memory, pids=_tasks(limits), cpus=limits.cpus)
     yield everything
     if memory is None and limits.cpus is None:
         yield GroupLimits()

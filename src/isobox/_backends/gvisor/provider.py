@@ -41,6 +41,7 @@ _CAPABILITIES: Final[frozenset[Capability]] = frozenset(
         "persistent",
     )
 )
+_TERMINALS: Final[frozenset[Capability]] = frozenset(("tty",))
 _FIX: Final = (
     'run `isobox doctor`; platform="ptrace" needs least of the machine, '
     'platform="kvm" needs /dev/kvm'
@@ -93,7 +94,7 @@ class GVisorProvider(Provider):
             sandbox = GVisorSandbox(plan, child, held.pop_all())
         try:
             if await terminals.usable(sandbox, plan.runsc, plan.python):
-                sandbox.capabilities |= {"tty"}
+                sandbox.capabilities |= _TERMINALS
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await sandbox.aclose()

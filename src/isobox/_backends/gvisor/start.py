@@ -214,6 +214,7 @@ class Plan:
             openings=self._openings,
             shown=[opening.fd for opening in self._openings],
             groups=entrances,
+            rlimits=self.bounds.of_the_host(),
             stage=self.stage,
         )
         spec = os.memfd_create("isobox", os.MFD_CLOEXEC)

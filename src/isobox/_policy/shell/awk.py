@@ -20,6 +20,8 @@ _RUNS: Final = re.compile(
     r"\bsystem\b|\bgetline\b|(?<!\|)\|(?!\|)|@\s*(?:load|include)|/inet"
     r"|@\s*[A-Za-z_]\w*|\bprintf?\b[^;}\n]*>"
 )
+#: Even in a string, whose text may become a program's.
+_NAMED: Final = re.compile(r"\bsystem\b|\bgetline\b|/inet|@")
 _SYSTEM: Final = re.compile(r'\bsystem\s*\(\s*"((?:[^"\\]|\\.)*)"\s*\)')
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 #: A bracket in it may hold a slash or a quote: that is not read.
@@ -27,7 +29,9 @@ _PATTERN: Final = re.compile(r'/(?:[^/\\\n\["]|\\.|\[[^\]/\\"\n]+\])*/')
 _COMMENT: Final = re.compile(r"#[^\n]*")
 _JOINED: Final = re.compile(r"\\\n|(?<=[,{&|?:])\s*\n|\b(?:do|else)\s*\n")
 #: After these, a slash opens a pattern rather than divides.
-_BEFORE_PATTERN: Final = "(,{};!~&|=\n?:+-*%<>^"
+_BEFORE_PATTERN: Final = re.compile(
+    r"(?:[(,{};!~&|=\n?:+\-*%<>^]|\b(?:print|printf|return|in|do|else|exit|case))$"
+)
 
 
 def examine(call: Call, reading: Reading) -> None:
@@ -45,7 +49,7 @@ def examine(call: Call, reading: Reading) -> None:
         reading.doubt(f"{name} can run commands or write files")
         return
     bare = _bare(program)
-    if bare is None or _RUNS.search(bare) or _RUNS.search(program):
+    if bare is None or _RUNS.search(bare) or _NAMED.search(program):
         reading.doubt(f"{name} can run commands or write files")
     for found in _SYSTEM.finditer(program):
         text = re.sub(r"\\(.)", r"\1", found[1])
@@ -54,10 +58,11 @@ def examine(call: Call, reading: Reading) -> None:
 
 def _bare(program: str) -> str | None:
     """A program without what its strings, patterns and comments hold."""
+    program = program.replace("\\\n", " ")
     found = ""
     at = 0
     while at < len(program):
-        piece = _quoted(program, at, found.rstrip(" \t")[-1:])
+        piece = _quoted(program, at, found)
         if piece is None:
             return None
         if piece:
@@ -69,13 +74,27 @@ def _bare(program: str) -> str | None:
     return _JOINED.sub(" ", found)
 
 
+def _opens(before: str) -> bool:
+    last = before.rstrip(" \t")
+    if last.endswith(("++", "--")):
+        return False
+    return not last or _BEFORE_PATTERN.search(last[-10:]) is not None
+
+
+def _may_open(before: str) -> bool:
+    """After these, what came before may be divided, or be over."""
+    return before.rstrip(" \t").endswith((")", "++", "--"))
+
+
 def _quoted(program: str, at: int, before: str) -> str | None:
     """What is quoted there; nothing where nothing is, None where none can tell."""
     sign = program[at]
     if sign == '"':
         match = _STRING.match(program, at)
-    elif sign == "/" and (not before or before in _BEFORE_PATTERN):
+    elif sign == "/" and _opens(before):
         match = _PATTERN.match(program, at)
+    elif sign == "/" and _may_open(before) and "/" in program[at + 1 :]:
+        return None
     elif sign == "#":
         match = _COMMENT.match(program, at)
     else:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 #: `-12`, `3.11`, `-static`, `.exe`: what follows a name and is no part of it.
 _VERSION: Final = re.compile(r"[-._]?[0-9][\w.+]*(?:-[\w-]+)?$")
-_ENDING: Final = re.compile(r"[-._][A-Za-z][\w+]*$")
+_ENDING: Final = re.compile(
+    r"[-._](?:athena|basic|bin|bsd|c|cgi|cli|coreutils|dbg|debug|dist|exe|fpm|full|gnome"
+    r"|gnu|gtk|huge|intel64|minimal|multiarch|nightly|nox|openbsd|orig|posix|real|small"
+    r"|stable|static|tiny|traditional)$"
+)
 #: What a script has, and a sentence has not; and what is between its words.
 _SCRIPT: Final = re.compile(r"[;&|`]|\$\(")
 _PUNCTUATION: Final = re.compile(r"[\s;&|()$`'\"=:,<>{}\[\]]+")

@@ -22,7 +22,7 @@ from isobox.errors import (
     SandboxLostError,
     WorkspaceClosedError,
 )
-from isobox.testing.contract import mcp_server
+from isobox.testing import mcp_server
 from isobox.testing.contract._base import SLACK, SOON, Contract, Kill
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ _BREAKING = frozenset(("kill_sandbox",))
 #: Ends what runs, but for the guest's own, and empties what can be written.
 _CLEAN = r"""
 cd /
-mapfile -d '' -t guest < /proc/1/cmdline
+read -r guest < /proc/1/cmdline
 for place in /proc/[0-9]*; do
-  mapfile -d '' -t program < $place/cmdline
-  pid=${place#/proc/}
-  if [ $pid != $$ ] && [ -O $place ] && [ "${program[*]}" != "${guest[*]}" ]; then
+  pid=${place#/proc/} program=
+  read -r program < $place/cmdline
+  if [ $pid != $$ ] && [ -O $place ] && [ "$program" != "$guest" ]; then
     kill -9 $pid
   fi
 done 2> /dev/null
@@ -82,7 +82,7 @@ class Shared:
         workspace._processes.clear()
         workspace._sessions.clear()
         places = (workspace.root, "/tmp", "/home/agent")
-        result = await workspace.run(["bash", "-c", _CLEAN, "clean", *places])
+        result = await workspace.run(["sh", "-c", _CLEAN, "clean", *places])
         return result.exit_code == 0
 
     async def aclose(self) -> None:
