@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     )
     from typing import Self
 
+    import mcp_types as types
+    from mcp.shared.dispatcher import ProgressFnT
+
     from isobox._core import results
     from isobox._core.budget import Budget, Spent
     from isobox._core.isolation import Isolation
@@ -54,6 +57,9 @@ if TYPE_CHECKING:
     from isobox._core.spec import MinIsolation, Mode, Mount
     from isobox._workspace import base, expose, forward, shell
     from isobox._workspace.gvisor import Platform
+    from isobox._workspace.mcp import speech
+    from isobox._workspace.mcp.server import McpServer
+    from isobox._workspace.mcp.servers import McpStatus
     from isobox._workspace.options import Options
     from isobox._workspace.skills.installed import Skill
     from isobox._workspace.skills.package import Source
@@ -70,6 +76,7 @@ __all__ = [
     "Forward",
     "GVisorWorkspace",
     "LocalWorkspace",
+    "Mcp",
     "Process",
     "SeatbeltWorkspace",
     "Shell",
@@ -312,6 +319,70 @@ class Tool:
     def to_mcp(self) -> Json:
         """Return its definition as MCP's `tools/list` has it."""
         return self._tool.to_mcp()
+
+
+class Mcp:
+    """An MCP server as an agent has it in a session; see `isobox.Mcp`.
+
+    Attributes:
+        name: The server's name.
+    """
+
+    def __init__(self, opened: speech.Mcp) -> None:
+        self._mcp = opened
+        self.name = opened.name
+
+    def tools(self) -> list[types.Tool]:
+        """Return the tools that it has."""
+        return _wait(self._mcp.tools)
+
+    def resources(self) -> list[types.Resource]:
+        """Return the resources that it has."""
+        return _wait(self._mcp.resources)
+
+    def templates(self) -> list[types.ResourceTemplate]:
+        """Return the templates of resources that it has."""
+        return _wait(self._mcp.templates)
+
+    def prompts(self) -> list[types.Prompt]:
+        """Return the prompts that it has."""
+        return _wait(self._mcp.prompts)
+
+    def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        progress: ProgressFnT | None = None,
+    ) -> types.CallToolResult:
+        """Call a tool and return what it answers.
+
+        Args:
+            tool: Its name, as the server has it.
+            arguments: What it is given.
+            timeout: Seconds; what the server was declared with if None.
+            progress: Awaited in the thread of the workspaces' event loop.
+        """
+        return _wait(
+            self._mcp.call, tool, arguments, timeout=timeout, progress=progress
+        )
+
+    def read(
+        self, uri: str, *, timeout: float | None = None
+    ) -> types.ReadResourceResult:
+        """Read a resource."""
+        return _wait(self._mcp.read, uri, timeout=timeout)
+
+    def prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> types.GetPromptResult:
+        """Fetch a prompt."""
+        return _wait(self._mcp.prompt, name, arguments, timeout=timeout)
 
 
 class Forward:
@@ -683,10 +754,49 @@ class WorkspaceBase:
 
     # -- tools ----------------------------------------------------------------
 
-    def list_tools(self, *, session_id: str = "default") -> list[Tool]:
+    def list_tools(
+        self, *, session_id: str = "default", agent_id: str | None = None
+    ) -> list[Tool]:
         """Return the tools that a model works with in this workspace."""
-        found = _wait(self._workspace.list_tools, session_id=session_id)
+        found = _wait(
+            self._workspace.list_tools, session_id=session_id, agent_id=agent_id
+        )
         return [Tool(each) for each in found]
+
+    def add_mcp(
+        self,
+        server: McpServer,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """Declare an MCP server; it starts when it is first needed."""
+        _wait(self._workspace.add_mcp, server, agent_id=agent_id, session_id=session_id)
+
+    def remove_mcp(
+        self, name: str, *, agent_id: str | None = None, session_id: str | None = None
+    ) -> None:
+        """End an MCP server and forget it, for the same whom it was added for."""
+        _wait(
+            self._workspace.remove_mcp, name, agent_id=agent_id, session_id=session_id
+        )
+
+    def list_mcps(
+        self, *, agent_id: str | None = None, session_id: str = "default"
+    ) -> list[McpStatus]:
+        """Return how each MCP server does that an agent has in a session."""
+        return _wait(
+            self._workspace.list_mcps, agent_id=agent_id, session_id=session_id
+        )
+
+    def mcp(
+        self, name: str, *, agent_id: str | None = None, session_id: str = "default"
+    ) -> Mcp:
+        """Return what speaks with an MCP server: tools, resources, prompts."""
+        opened = _call(
+            self._workspace.mcp, name, agent_id=agent_id, session_id=session_id
+        )
+        return Mcp(opened)
 
     def get_instructions(self) -> str:
         """Return a fragment for a model's system prompt."""

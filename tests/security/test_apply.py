@@ -677,7 +677,8 @@ async def test_what_is_copied_is_compared_and_not_what_is_there(bound, host):
         real = trees.copy_content
 
         def copy_content(source, target, **more):
-            os.pwrite(os.open(f"/proc/self/fd/{source}", os.O_RDWR), b"evil", 0)
+            with open(f"/proc/self/fd/{source}", "r+b") as file:
+                file.write(b"evil")
             return real(source, target, **more)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -162,8 +162,10 @@ async def test_who_prints_nothing_has_no_part_in_it(kind, work):
 
 
 async def test_a_fork_spends_of_the_same_budget(kind, work):
-    async with kind(work, budget=Budget(ops=8, cost=2)) as ws:
-        async with await ws.fork() as fork, await fork.fork() as other:
+    budget = Budget(ops=8, cost=2)
+    async with kind(work, budget=budget) as ws, await ws.fork() as fork:
+        other = await fork.fork()
+        async with other:
             before, printed = ws.spent().ops, ws.spent().output
             assert before == fork.spent().ops == other.spent().ops
             await fork.run("head -c 300 /dev/zero")
@@ -216,8 +218,7 @@ async def test_output_of_a_stream_counts_while_it_runs(kind, work):
         process = await ws.start("exec yes")
         with anyio.fail_after(20):
             with pytest.raises(BudgetError):
-                while True:
-                    assert await process.stdout.receive()
+                await process.stdout.read()
             assert 100_000 < ws.spent().output < 2_000_000
             # It was killed, whether or not anybody reads on.
             await process._inner.wait()

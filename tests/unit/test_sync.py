@@ -27,6 +27,7 @@ PAIRS = [
     (isobox.Process, sync.Process),
     (isobox.Shell, sync.Shell),
     (isobox.Tool, sync.Tool),
+    (isobox.Mcp, sync.Mcp),
     (Forward, sync.Forward),
     (Exposed, sync.Exposed),
     (abc.ByteStream, sync.ByteStream),

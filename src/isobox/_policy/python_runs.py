@@ -16,7 +16,7 @@ _SHELLS: Final = frozenset(
     {"os.system", "os.popen", "posix.system", "posix.popen", "subprocess.getoutput"}
     | {"subprocess.getstatusoutput", "asyncio.create_subprocess_shell"}
 )
-#: Functions that run a program with its arguments, or text with `shell=True`.
+#: Functions that run a program with its arguments, or text for a shell.
 _PROGRAMS: Final = frozenset(
     {"subprocess.run", "subprocess.call", "subprocess.check_call"}
     | {"subprocess.check_output", "subprocess.Popen", "pty.spawn"}

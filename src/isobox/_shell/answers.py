@@ -11,7 +11,7 @@ from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
 from isobox._core.results import Entry
 from isobox._guest import agent
-from isobox._shell.quote import decoded
+from isobox._shell.quote import decoded, encoded
 from isobox.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ real() {
   [ -n "$t" ] && [ $k -lt 40 ] || why "$1"
 }
 """
+_LONGEST_PATH: Final = 4096
 #: The kernel's errors as the C libraries of GNU and musl put them, and shells.
 _ERRORS: Final = {
     "no such file or directory": errno.ENOENT,
@@ -120,6 +121,18 @@ def refusal(line: bytes) -> GuestRefusal | None:
 
 def _failure(text: str) -> GuestRefusal:
     return failure(_ERRORS.get(text.strip().lower(), errno.EIO))
+
+
+def check_length(path: str, *, op: str) -> None:
+    """Refuse a path that the kernel does not take.
+
+    `mkdir -p` of some would make it all the same, step by step.
+
+    Raises:
+        StorageError: It is too long.
+    """
+    if len(encoded(path)) >= _LONGEST_PATH:
+        raise error_of(failure(errno.ENAMETOOLONG), op=op, path=path)
 
 
 def failure(number: int) -> GuestRefusal:

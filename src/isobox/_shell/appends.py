@@ -70,6 +70,7 @@ async def append(operators: Operators, op: Write) -> Entry:
 
 async def _lines_end(operators: Operators, operator: Operator, op: Write) -> int:
     """Return where the last whole line of a file ends; nothing is behind it."""
+    answers.check_length(op.path, op="write")
     code = filled(
         _APPEND,
         path=op.path,

@@ -364,6 +364,7 @@ async def prepared(operator: Operator, path: str, *, clear: bool) -> Incoming:
     Raises:
         PathNotDirectoryError: It is no directory.
     """
+    answers.check_length(path, op="push")
     code = filled(_PREPARE, path=path, clear=int(clear))
     answer = answers.check(
         await operator.ask(code, most=256 << 20), op="push", path=path

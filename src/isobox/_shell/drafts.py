@@ -98,6 +98,7 @@ class Draft:
             PathError: Nothing can be written at the path.
             StorageError: The file system refuses.
         """
+        answers.check_length(path, op=op)
         name = f".isobox-{secrets.token_hex(8)}"
         code = filled(_BEGIN, path=path, parents=int(parents), name=name)
         answer = answers.check(await operator.ask(code), op=op, path=path)

@@ -67,6 +67,8 @@ def files(guest: Guest, folder: bytes) -> None:
         parents=True,
     )
     guest.result(small)
+    places = guest.open("places", paths=[[folder + b"/new/../small", True]])
+    assert guest.result(places)["real"] == [os.path.realpath(folder) + b"/small"]
     edit = guest.open(
         "edit", path=folder + b"/small", pieces=[[b"b", b"B", False]], if_match=None
     )
@@ -149,6 +151,6 @@ def test_every_operation_there_is_was_tried():
     assert set(agent._OPERATIONS) == {
         "spawn", "kill", "read", "write", "edit", "scan", "search", "remove",
         "pull", "push", "dial", "listen", "datagrams", "read_lines", "patch",
-        "attach", "running",  # in test_daemon.py
+        "places", "attach", "running",  # the last two in test_daemon.py
     }  # fmt: skip
     assert set(SPAWN) >= {"argv", "script", "cwd"}

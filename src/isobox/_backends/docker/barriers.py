@@ -20,15 +20,17 @@ def achieved(recipe: Recipe, ability: Ability) -> Isolation:
     """Return what holds a container that was made by `recipe`."""
     return Isolation(
         backend="docker",
-        process=Barrier("strong", "pid and ipc namespaces of the container"),
+        process=Barrier(
+            "partial",
+            "pid and ipc namespaces of the container; commands see the guest and its "
+            "relays in them",
+        ),
         file_system=_files(recipe),
         user_identity=_user(recipe, ability),
         network=_network(recipe),
         system_calls=_calls(recipe, ability),
         resources=_resources(recipe),
-        secrets=Barrier(
-            "strong", "the image's environment and what was asked, nothing of the host"
-        ),
+        secrets=_secrets(recipe, ability),
         tenant=_tenant(recipe, ability),
     )
 
@@ -46,36 +48,55 @@ def _files(recipe: Recipe) -> Barrier:
         else "a root that can be written, which goes with the container"
     )
     if recipe.spec.workdir is not None:
-        parts.append("of the host the workspace's directory, all of it")
-    return Barrier("strong", "; ".join(parts))
+        parts.append(
+            "of the host the workspace's directory, names in it that the "
+            "host executes and set-id bits included"
+        )
+    parts.append("the engine shows /sys, and devices or control groups read-only")
+    return Barrier("partial", "; ".join(parts))
+
+
+def _secrets(recipe: Recipe, ability: Ability) -> Barrier:
+    held = "the image's environment and what was asked, nothing of the host"
+    if is_gvisor(recipe, ability):
+        return Barrier("partial", f"{held}; the guest's own can be read")
+    return Barrier("strong", held)
 
 
 def _user(recipe: Recipe, ability: Ability) -> Barrier:
     held = "no capabilities, no_new_privs"
+    if recipe.user.uid and (ability.user_namespaces or is_gvisor(recipe, ability)):
+        return Barrier(
+            "strong", f"uid {recipe.user.uid} that is not the host's, {held}"
+        )
     if recipe.user.uid:
-        return Barrier("strong", f"uid {recipe.user.uid}, {held}")
+        known = "in the host's user namespace"
+        return Barrier("partial", f"uid {recipe.user.uid} {known}, {held}")
     if ability.rootless:
         return Barrier("strong", f"root of a user namespace, {held}")
     return Barrier("partial", f"root of the container, {held}")
 
 
 def _network(recipe: Recipe) -> Barrier:
-    alone = "network namespace with nothing but a loopback"
+    alone = (
+        "network namespace with nothing but a loopback; sockets to a hypervisor and "
+        "of netlink are made where the engine's filter lets them"
+    )
     if recipe.spec.capture is None:
-        return Barrier("strong", alone)
+        return Barrier("partial", alone)
     return Barrier(
-        "strong", f"{alone}; what leaves passes the guest to the filter on the host"
+        "partial", f"{alone}; what leaves passes the guest to the filter on the host"
     )
 
 
 def _calls(recipe: Recipe, ability: Ability) -> Barrier:
     runtime = recipe.options.runtime or ability.runtime
     if is_gvisor(recipe, ability):
-        return Barrier("strong", "gVisor: a kernel in user space answers them")
+        return Barrier("partial", "gVisor: a kernel in user space answers them all")
     if _KATA in runtime:
-        return Barrier("strong", "Kata: a virtual machine with its own kernel")
+        return Barrier("partial", "Kata: a virtual machine with its own kernel")
     if ability.seccomp:
-        return Barrier("strong", "the engine's seccomp filter")
+        return Barrier("partial", "the engine's seccomp filter, made for any program")
     return Barrier("none", "the engine has no seccomp filter")
 
 

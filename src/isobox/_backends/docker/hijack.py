@@ -75,7 +75,9 @@ class Hijacked(asyncio.Protocol):
 
     @override
     def eof_received(self) -> bool:
-        return False
+        # Nobody is there to take what is still to be written: a close would wait.
+        self.abort()
+        return True
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
