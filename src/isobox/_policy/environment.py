@@ -54,6 +54,15 @@ def steers(name: str, value: str | None = None) -> bool:
     """
     if value in _NOTHING and _SHOWS.fullmatch(name):
         return False
+    if name == "PYTHONPATH" and value is not None and _is_below(value):
+        # What it leads to, `python3 FILE` runs as well.
+        return False
     if _STEERS.fullmatch(name):
         return True
     return bool(_FAMILIES.fullmatch(name)) and not _HARMLESS.fullmatch(name)
+
+
+def _is_below(paths: str) -> bool:
+    parts = [part for path in paths.split(":") for part in path.split("/")]
+    absolute = any(path.startswith(("/", "~")) for path in paths.split(":"))
+    return not absolute and ".." not in parts

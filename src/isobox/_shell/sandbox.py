@@ -175,13 +175,6 @@ class ShellSandbox(Sandbox):
         made.capabilities = capabilities | given
         return made
 
-    async def move(self, exec_: Exec) -> None:
-        """Go on with another engine, or with another container of it."""
-        for process in list(self._processes):
-            await process.lose()
-        await self._operators.aclose()
-        self._exec, self._operators = exec_, Operators(exec_, self._kill_marked)
-
     # Commands.
 
     @override

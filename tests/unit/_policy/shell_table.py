@@ -1044,10 +1044,15 @@ TABLE = [
             "calculates with ls, which may hold a command",
         ],
     ),
+    Case("PYTHONPATH=.:src python3 x.py", ["PYTHONPATH=.:src python3 x.py"]),
     Case(
-        "PYTHONPATH=. python3 x.py",
-        ["PYTHONPATH=. python3 x.py"],
+        "PYTHONPATH=../x python3 x.py",
+        ["PYTHONPATH=../x python3 x.py"],
         ["sets PYTHONPATH, which changes what other programs do"],
+    ),
+    Case(
+        "declare -p; declare -f; declare -f f",
+        ["declare -p", "declare -f", "declare -f f"],
     ),
     Case("GIT_PAGER=cat git log", ["GIT_PAGER=cat git log"]),
     Case("[[ -v $x ]]", [], ["tests a name that may hold a command"]),

@@ -87,6 +87,8 @@ def _assigns(call: Call, reading: Reading) -> None:
 
 
 def _declares(call: Call, reading: Reading) -> None:
+    if _prints(call):
+        return
     _assigns(call, reading)
     flags = "".join(w.text for w in call.arguments if w.text.startswith("-"))
     if call.name != "readonly" and "r" not in flags:
@@ -94,6 +96,16 @@ def _declares(call: Call, reading: Reading) -> None:
     # It holds that in later scripts too, whatever they assign.
     if any(value is None or "[" in value for _, value in call.assignments):
         reading.doubt("sets for good what only running it tells")
+
+
+def _prints(call: Call) -> bool:
+    """Whether it shows functions and variables, and changes none."""
+    words = call.arguments
+    flags = {word.text for word in words if word.text.startswith("-")}
+    if call.name not in ("declare", "typeset") or call.assignments:
+        return False
+    plain = all(not word.dynamic and "=" not in word.text for word in words)
+    return plain and bool(flags) and flags <= {"-f", "-F", "-p"}
 
 
 def _printf(call: Call, reading: Reading) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
 from isobox.errors import IsoboxError
 
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
         MemoryObjectSendStream,
     )
     from mcp.client._transport import TransportStreams
-    from mcp_types import JSONRPCMessage
+    from mcp_types import JSONRPCMessage, RequestId
 
     from isobox._core.results import Process
     from isobox._workspace.mcp.log import Log
@@ -32,12 +38,56 @@ if TYPE_CHECKING:
 LONGEST: Final = 64 << 20
 #: A message of so many bytes is read in a thread: others wait less.
 _LARGE: Final = 256 << 10
+#: Questions of a server that wait for an answer, and bytes of all of them.
+_MOST_ASKED: Final = 256
+_MOST_BYTES: Final = LONGEST
 #: Seconds that a server has to end by itself once its input has.
 _GRACE: Final = 2.0
 
 
 class TooLongError(Exception):
     """A server sent a line without an end."""
+
+
+class TooManyError(Exception):
+    """A server asks, and does not take the answers."""
+
+
+class Asked:
+    """What a server has asked and was not answered; each is held in memory."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[RequestId, int] = {}
+
+    def arrived(self, message: JSONRPCMessage, size: int) -> None:
+        """Note a message of the server's.
+
+        Raises:
+            TooManyError: It asks too much.
+        """
+        if isinstance(message, JSONRPCRequest):
+            again = message.id in self._sizes
+            self._sizes[message.id] = size
+            much = sum(self._sizes.values()) > _MOST_BYTES
+            if again or much or len(self._sizes) > _MOST_ASKED:
+                raise TooManyError
+        elif isinstance(message, JSONRPCNotification):
+            self._withdrawn(message)
+
+    def answered(self, message: JSONRPCMessage) -> None:
+        """Note a message of ours, once the server has taken it."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._forget(message.id)
+
+    def _withdrawn(self, note: JSONRPCNotification) -> None:
+        if note.method == "notifications/cancelled":
+            number = (note.params or {}).get("requestId")
+            if isinstance(number, str | int):
+                self._forget(number)
+
+    def _forget(self, number: RequestId | None) -> None:
+        if number is not None:
+            self._sizes.pop(number, None)
 
 
 @contextlib.asynccontextmanager
@@ -53,9 +103,10 @@ async def spoken(
     """
     arrived, reading = anyio.create_memory_object_stream["SessionMessage | Exception"]()
     writing, leaving = anyio.create_memory_object_stream[SessionMessage]()
+    asked = Asked()
     async with anyio.create_task_group() as group:
-        group.start_soon(_receive, process, arrived, log, over)
-        group.start_soon(_send, process, leaving, arrived)
+        group.start_soon(_receive, process, arrived, asked, log, over)
+        group.start_soon(_send, process, leaving, arrived, asked)
         group.start_soon(_listen, process, log)
         try:
             yield reading, writing
@@ -68,14 +119,21 @@ async def spoken(
 
 
 async def _receive(
-    process: Process, arrived: Arrived, log: Log, over: Callable[[str], None]
+    process: Process,
+    arrived: Arrived,
+    asked: Asked,
+    log: Log,
+    over: Callable[[str], None],
 ) -> None:
     reason = "it closed its standard output"
     try:
-        async for message in _messages(process, log):
+        async for message, size in _messages(process, log):
+            asked.arrived(message, size)
             await arrived.send(SessionMessage(message))
     except TooLongError:
         reason = f"it sent a message of over {LONGEST >> 20} MiB"
+    except TooManyError:
+        reason = "it asks, and does not take the answers"
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         return
     except IsoboxError as error:
@@ -84,7 +142,9 @@ async def _receive(
     await arrived.aclose()
 
 
-async def _messages(process: Process, log: Log) -> AsyncGenerator[JSONRPCMessage]:
+async def _messages(
+    process: Process, log: Log
+) -> AsyncGenerator[tuple[JSONRPCMessage, int]]:
     held = bytearray()
     while piece := await process.stdout.receive():
         first, *more = piece.split(b"\n")
@@ -93,7 +153,7 @@ async def _messages(process: Process, log: Log) -> AsyncGenerator[JSONRPCMessage
             if held.strip():
                 message = await _parsed(bytes(held), log)
                 if message is not None:
-                    yield message
+                    yield message, len(held)
             held = bytearray(rest)
         # SAFETY: a line that never ends would take the host's memory.
         if len(held) > LONGEST:
@@ -112,11 +172,14 @@ async def _parsed(line: bytes, log: Log) -> JSONRPCMessage | None:
         return None
 
 
-async def _send(process: Process, leaving: Leaving, arrived: Arrived) -> None:
+async def _send(
+    process: Process, leaving: Leaving, arrived: Arrived, asked: Asked
+) -> None:
     try:
         async for sent in leaving:
             text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
             await process.write(text.encode() + b"\n")
+            asked.answered(sent.message)
     except (BrokenPipeError, IsoboxError):
         # It lives, perhaps, but hears nothing: nobody should wait for it.
         await arrived.aclose()

@@ -56,6 +56,7 @@ class _Slot:
     """Where one instance of a server has its place."""
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
+    starting: Live | None = None
     live: Live | None = None
     since: float = 0.0
     failures: int = 0
@@ -111,9 +112,9 @@ class Servers:
         known = self._declared.get(whom, {})
         if name not in known:
             raise InvalidArgumentError(_unknown(name, known))
-        server = known.pop(name)
-        for key in [key for key in self._slots if key[0] == _scope(whom, server)]:
-            await self._end(self._slots.pop(key))
+        scope = _scope(whom, known.pop(name))
+        keys = [key for key in self._slots if key[0] == scope]
+        await self._end_all([self._slots.pop(key) for key in keys])
 
     def exactly(self, whom: Whom) -> Mapping[str, McpServer]:
         """Return the servers that were declared for just these."""
@@ -149,9 +150,12 @@ class Servers:
                 return slot.live
             self._note_end(slot)
             await self._pause(slot, patient=patient)
-            await self._make_room(slot)
-            server = self._find(name, agent, session)
-            live = await self._started(slot, server)
+            live = Live(self._find(name, agent, session))
+            try:
+                await self._make_room(slot, live)
+                await self._start(slot, live)
+            finally:
+                slot.starting = None
         if slot not in self._slots.values():
             await self._end(slot)
             raise McpError(f"MCP server {name} was ended meanwhile")
@@ -167,9 +171,7 @@ class Servers:
     async def aclose(self) -> None:
         """End every server; those that are declared stay so."""
         slots, self._slots = self._slots, OrderedDict()
-        async with anyio.create_task_group() as group:
-            for slot in slots.values():
-                group.start_soon(self._end, slot)
+        await self._end_all(list(slots.values()))
 
     # One place.
 
@@ -232,35 +234,47 @@ class Servers:
             raise type(slot.problem)(slot.problem.message)
         await anyio.sleep(left)
 
-    async def _started(self, slot: _Slot, server: McpServer) -> Live:
-        live = Live(server)
+    async def _start(self, slot: _Slot, live: Live) -> None:
         try:
             await live.start(self._transport, self._offers)
         except McpError as error:
             self._count(slot, error)
             raise
         slot.live, slot.since, slot.problem = live, time.monotonic(), None
-        return live
 
-    async def _make_room(self, wanted: _Slot) -> None:
-        running = [slot for slot in self._slots.values() if slot.live is not None]
-        if len(running) < self._most:
-            return
-        for slot in running:
-            live = slot.live
-            if slot is not wanted and live is not None and not live.users:
-                slot.live = None
-                await live.aclose()
+    async def _make_room(self, wanted: _Slot, live: Live) -> None:
+        """Take one of the places, as soon as there is one."""
+        while True:
+            others = [slot for slot in self._slots.values() if slot is not wanted]
+            starting = [slot for slot in others if slot.starting is not None]
+            running = [slot for slot in others if slot.live is not None]
+            if len(starting) + len(running) < self._most:
+                wanted.starting = live
                 return
-        raise LimitError(
-            f"{self._most} MCP servers run and all are in use; raise `max_mcps`, or "
-            "share one between sessions"
-        )
+            idle = [slot for slot in running if slot.live and not slot.live.users]
+            if idle:
+                # From here on, the place is nobody else's.
+                wanted.starting = live
+                await self._end(idle[0])
+                return
+            if not starting:
+                raise LimitError(
+                    f"{self._most} MCP servers run and all are in use; raise "
+                    "`max_mcps`, or share one between sessions"
+                )
+            async with starting[0].lock:
+                pass
+
+    async def _end_all(self, slots: list[_Slot]) -> None:
+        async with anyio.create_task_group() as group:
+            for slot in slots:
+                group.start_soon(self._end, slot)
 
     async def _end(self, slot: _Slot) -> None:
-        live, slot.live = slot.live, None
-        if live is not None:
-            await live.aclose()
+        starting, live, slot.live = slot.starting, slot.live, None
+        for each in (starting, live):
+            if each is not None:
+                await each.aclose()
 
 
 def _whoms(agent: str | None, session: str) -> list[Whom]:
