@@ -28,7 +28,7 @@ from isobox._backends.local.provider import ISOLATION
 from isobox._channel.channel import Channel
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._guest import daemon
-from isobox.abc import Availability, Provider
+from isobox.abc import Availability, Capability, Provider
 from isobox.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="relays are another us
 
 #: Who commands run as.
 WORKLOAD = 1234
-CAPABILITIES = frozenset(
+CAPABILITIES: frozenset[Capability] = frozenset(
     ("tty", "dial", "snapshot", "rlimits", "kill_tree", "persistent", "reattach")
 )
 
@@ -213,7 +213,7 @@ class OwnHost(Host):
 class DaemonProvider(Provider):
     """Makes a daemon for each sandbox."""
 
-    name: ClassVar[str] = "daemon"
+    name = "daemon"
 
     @override
     async def probe(self):

@@ -38,7 +38,10 @@ class TestGVisor(SharedWorkspace, WorkspaceContract):
     )
     can_kill_sandbox = True
     # One test makes hundreds of searches, each of hundreds of files by a gofer.
-    pytestmark: ClassVar = [pytest.mark.anyio, pytest.mark.timeout(300)]
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
+        pytest.mark.anyio,
+        pytest.mark.timeout(300),
+    ]
     deviations: ClassVar = {
         "test_a_process_without_its_first_thread_is_killed": (
             "it names a thread in /proc, where gVisor lets nobody write"

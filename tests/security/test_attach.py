@@ -462,7 +462,7 @@ async def test_what_is_kept_is_bounded_in_all(made):
 def test_a_daemon_that_nobody_needs_ends_with_all_that_runs():
     with Daemon(linger=1.0) as made:
 
-        async def start() -> None:
+        async def start():
             async with AttachedWorkspace(made) as workspace:
                 await workspace.start("setsid sleep 97 & sleep 98")
                 await asyncio.sleep(1.5)  # it is needed

@@ -441,7 +441,7 @@ async def test_what_cannot_be_done_is_refused(public_tmp, monkeypatch):
     with pytest.raises(UnsupportedError, match="BubblewrapWorkspace"):
         await GVisorProvider().create(copy)
     with pytest.raises(InvalidArgumentError, match="systrap"):
-        GVisorWorkspace(platform="xen")  # type: ignore[arg-type]
+        GVisorWorkspace(platform="xen")
     monkeypatch.setattr(binary, "_candidates", list)
     with pytest.raises(BackendUnavailableError, match="not installed"):
         await GVisorWorkspace().initialize()

@@ -1062,6 +1062,10 @@ class WorkspaceBase:
             session_id: Names the session, as for `shell`.
             agent_id: Names the agent, for the MCP servers that it alone has.
         """
+        session, own = await self._own_tools(session_id)
+        return [*own, *await self._mcps.tools(session, agent_id)]
+
+    async def _own_tools(self, session_id: str) -> tuple[Session, list[Tool]]:
         # Tools are many modules, and most users of a workspace need none.
         from isobox._workspace.skills.tool import skill_tools  # noqa: PLC0415
         from isobox._workspace.tools import tools_of  # noqa: PLC0415
@@ -1071,11 +1075,15 @@ class WorkspaceBase:
         if session_id not in self._sessions:
             self._sessions[session_id] = Session(self, session_id)
         session = self._sessions[session_id]
-        return [
-            *tools_of(session),
-            *await skill_tools(session),
-            *await self._mcps.tools(session, agent_id),
-        ]
+        return session, [*tools_of(session), *await skill_tools(session)]
+
+    async def _tool(self, name: str, session_id: str) -> Tool | None:
+        """Return one tool; only the server that it would be of may start."""
+        session, tools = await self._own_tools(session_id)
+        if name.startswith("mcp__"):
+            server = name.split("__")[1]
+            tools = await self._mcps.tools(session, None, only=server)
+        return next((tool for tool in tools if tool.name == name), None)
 
     async def add_mcp(
         self,

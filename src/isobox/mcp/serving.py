@@ -58,7 +58,7 @@ class _Front:
     async def list_tools(
         self, context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        tools = await self._tools(context)
+        tools = await self._workspace.list_tools(session_id=_session(context))
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(tool.to_mcp()) for tool in tools]
         )
@@ -83,13 +83,11 @@ class _Front:
         return await self._questions.answered(call)
 
     async def _tool(self, context: Context, name: str) -> Tool:
-        for tool in await self._tools(context):
-            if tool.name == name:
-                return tool
-        raise MCPError(types.INVALID_PARAMS, f"no tool is called {name[:200]!r}")
-
-    async def _tools(self, context: Context) -> list[Tool]:
-        return await self._workspace.list_tools(session_id=_session(context))
+        # A server that hangs must not delay the calls of all other tools.
+        tool = await self._workspace._tool(name, _session(context))
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"no tool is called {name[:200]!r}")
+        return tool
 
 
 async def _called(tool: Tool, given: dict[str, Any]) -> types.CallToolResult:

@@ -40,7 +40,7 @@ def _as_other(made: Daemon, argv, *, user: int = 0, **how) -> subprocess.Popen:
     return subprocess.Popen([*enter, *argv[:-2], text, argv[-1]], env={}, **how)
 
 
-async def _works(made: Daemon, version: str) -> None:
+async def _works(made, version):
     async with AttachedWorkspace(made) as first:
         assert first._sandbox.channel.hello["python"].startswith(version)
         process = await first.start("echo one; read x; echo $x", stdin=True)

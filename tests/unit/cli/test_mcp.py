@@ -38,8 +38,8 @@ def said(result):
 
 
 def over_stdio(*arguments):
-    program, *rest = (*ISOBOX, "mcp", *LOCAL, *arguments)
-    return StdioServerParameters(command=program, args=rest)
+    words = [*ISOBOX, "mcp", *LOCAL, *arguments]
+    return StdioServerParameters(command=words[0], args=words[1:])
 
 
 class Http:

@@ -33,6 +33,7 @@ async def shown(result: types.CallToolResult, session: Session) -> ToolResult:
         McpError: It holds what is not what it says it is.
     """
     blocks = [await _block(each, session) for each in result.content[:_MOST_BLOCKS]]
+    blocks = await _fitting(blocks, session)
     if len(result.content) > _MOST_BLOCKS:
         more = len(result.content) - _MOST_BLOCKS
         blocks.append(TextBlock(note(f"{more} more blocks are left out")))
@@ -45,12 +46,24 @@ async def shown(result: types.CallToolResult, session: Session) -> ToolResult:
     )
 
 
+async def _fitting(
+    blocks: list[TextBlock | DataBlock], session: Session
+) -> list[TextBlock | DataBlock]:
+    """Return blocks with no more text than one may have."""
+    texts = [each.text for each in blocks if isinstance(each, TextBlock)]
+    if len(texts) < 2 or sum(map(len, texts)) <= MOST_TEXT:
+        return blocks
+    every = await _text("\n".join(texts), session)
+    return [every, *(each for each in blocks if isinstance(each, DataBlock))]
+
+
 async def _structured(
     result: types.CallToolResult, session: Session
 ) -> list[TextBlock | DataBlock]:
     if result.structured_content is None:
         return [TextBlock(note("the server answered nothing"))]
-    told = json.dumps(result.structured_content, ensure_ascii=False, indent=1)
+    # Without an indent, which makes much of little that is nested deeply.
+    told = json.dumps(result.structured_content, ensure_ascii=False)
     return [await _text(told, session)]
 
 
@@ -62,7 +75,9 @@ async def _block(block: types.ContentBlock, session: Session) -> TextBlock | Dat
             return await _data(_decoded(block.data), block.mime_type, session)
         case types.ResourceLink():
             about = f": {block.description}" if block.description else ""
-            return TextBlock(clean(note(f"resource {block.uri} {block.name}{about}")))
+            return await _text(
+                note(f"resource {block.uri} {block.name}{about}"), session
+            )
         case types.EmbeddedResource():
             return await contents(block.resource, session)
 

@@ -82,7 +82,7 @@ class Asked:
     def _withdrawn(self, note: JSONRPCNotification) -> None:
         if note.method == "notifications/cancelled":
             number = (note.params or {}).get("requestId")
-            if isinstance(number, str | int):
+            if isinstance(number, str | int) and not isinstance(number, bool):
                 self._forget(number)
 
     def _forget(self, number: RequestId | None) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import anyio
 import mcp_types as types
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -18,6 +17,7 @@ from isobox._workspace.mcp import listing, sdk_log
 from isobox._workspace.mcp.listing import Listings
 from isobox._workspace.mcp.log import Log
 from isobox.errors import IsoboxError, McpError, McpTimedOutError
+from mcp import Client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,6 +67,7 @@ class Live:
     _listings: Listings = field(default_factory=Listings)
     _client: Client | None = None
     _task: asyncio.Task[None] | None = None
+    _given_up: bool = False
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(
@@ -98,8 +99,9 @@ class Live:
         """End it; nothing of it runs when this returns. Safe to call again."""
         self.over("it was closed")
         if self._task is not None:
-            if self._client is None:
+            if self._client is None and not self._given_up:
                 # It would otherwise be waited for until its start is too late.
+                self._given_up = True
                 self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -255,7 +257,11 @@ class Live:
         capability = "resources" if what == "templates" else what
         if getattr(client.server_capabilities, capability, None) is None:
             return []
-        return await self._listings.get(what, lambda: self.ask(fetch))
+        return await self._listings.get(what, lambda: self._list(fetch))
+
+    async def _list(self, fetch: Callable[[Client], Awaitable[list[R]]]) -> list[R]:
+        seconds = min(self.server.timeout, self.server.start_timeout)
+        return await self.ask(fetch, timeout=seconds)
 
 
 def _believe_results(client: Client) -> None:

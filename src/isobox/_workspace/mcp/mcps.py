@@ -91,13 +91,16 @@ class Mcps:
             )
         return Mcp(name, self._workspace, servers, agent, session)
 
-    async def tools(self, session: Session, agent: str | None) -> list[Tool]:
-        """Return the tools of every server that starts."""
+    async def tools(
+        self, session: Session, agent: str | None, *, only: str | None = None
+    ) -> list[Tool]:
+        """Return the tools of every server that starts, or of one only."""
         if not self:
             return []
         from isobox._workspace.mcp.tool import tools_of  # noqa: PLC0415
 
-        names = self._servers().visible(agent, session.id)
+        visible = self._servers().visible(agent, session.id)
+        names = [name for name in visible if only in (None, name)]
         speeches = [self.speech(name, agent, session.id) for name in names]
         return await tools_of(speeches, session)
 
@@ -157,7 +160,8 @@ def declared(
         servers = list(given)
     for server in servers:
         if not isinstance(_unchecked(server), McpServer):
-            raise InvalidArgumentError(f"{server!r} is no McpServer")
+            kind = type(server).__name__
+            raise InvalidArgumentError(f"an MCP server is a {kind}, and no McpServer")
     if len({server.name for server in servers}) != len(servers):
         raise InvalidArgumentError("two MCP servers have one name")
     return tuple(servers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,9 +14,13 @@ from isobox.errors import InvalidArgumentError
 #: What a model's tool names may hold, and no `__`, which parts them.
 _NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: What HTTP sends as it is: a client would show another in its error.
+_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
 #: Characters of one value, and values of one server.
 _LONGEST: Final = 32 * 1024
 _MOST: Final = 256
+#: Seconds; some clocks count no further.
+_LONGEST_WAIT: Final = 1e9
 #: Names under which other programs write the same things.
 _OTHER_NAMES: Final = {"type": "transport", "serverUrl": "url", "httpUrl": "url"}
 _OTHER_TRANSPORTS: Final = {"streamable-http": "http", "streamable_http": "http"}
@@ -193,7 +196,7 @@ class McpServer:
 
     def _check_headers(self) -> None:
         for name, value in self.headers.items():
-            if not _HEADER.fullmatch(name) or re.search(r"[\r\n]", value):
+            if not _HEADER.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise self._wrong("headers", f"{name!r} is no header")
 
     def _text(self, what: str, value: object) -> None:
@@ -204,8 +207,8 @@ class McpServer:
 
     def _check_seconds(self, what: str, value: object) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and 0 < cast("float", value) < math.inf):
-            raise self._wrong(what, f"{value!r} is no number of seconds")
+        if not (number and 0 < cast("float", value) <= _LONGEST_WAIT):
+            raise self._wrong(what, "is no number of seconds, or too large")
 
     def _wrong(self, what: str, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"MCP server {self.name}: {what} {why}")

@@ -15,6 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import override
 
+from isobox._workspace.mcp.lines import LONGEST
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _client(
     )
     return httpx2.AsyncClient(
         transport=_Pooled(pool),
-        headers=dict(server.headers),
+        headers={**server.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_USUAL, read=_SILENCE),
         trust_env=False,
     )
@@ -115,10 +116,17 @@ class _Pooled(httpx2.AsyncBaseTransport):
             )
         except _BROKEN as error:
             raise httpx2.ConnectError(str(error), request=request) from error
+        headers = httpx2.Headers(answer.headers)
+        # SAFETY: little that was packed is unpacked to more than there is memory.
+        if headers.get("content-encoding", "identity").strip().lower() != "identity":
+            await answer.aclose()
+            raise httpx2.ReadError("the answer is packed", request=request)
+        # The client bounds each event of a stream.
+        events = headers.get("content-type", "").lower().startswith("text/event-stream")
         return httpx2.Response(
             status_code=answer.status,
-            headers=answer.headers,
-            stream=_Body(answer),
+            headers=headers,
+            stream=_Body(answer, most=None if events else LONGEST),
             extensions=vars(answer)["extensions"],
         )
 
@@ -128,13 +136,19 @@ class _Pooled(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: httpcore2.Response) -> None:
+    def __init__(self, answer: httpcore2.Response, *, most: int | None) -> None:
         self._answer = answer
+        self._most = most
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        total = 0
         try:
             async for piece in self._answer.aiter_stream():
+                total += len(piece)
+                # SAFETY: it is read to its end, and would take the host's memory.
+                if self._most is not None and total > self._most:
+                    raise httpx2.ReadError(f"it is over {self._most >> 20} MiB")
                 yield piece
         except _BROKEN as error:
             raise httpx2.ReadError(str(error)) from error

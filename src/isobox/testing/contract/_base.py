@@ -59,7 +59,7 @@ class Contract:
     host_script_backend: ClassVar[str | None] = None
     can_kill_sandbox: ClassVar[bool] = False
 
-    pytestmark = pytest.mark.anyio
+    pytestmark: ClassVar[Any] = pytest.mark.anyio
 
     def make_workspace(
         self,
