@@ -13,6 +13,7 @@ class TestDockerTools(Containers, ToolsContract):
 
 
 class TestDockerToolsRunsc(TestDockerTools):
+    sampled = 6
     runtime = "runsc"
 
     @pytest.fixture(scope="class", autouse=True)

@@ -16,6 +16,7 @@ _LS = "`ls` of coreutils 9 asks for AT_NO_AUTOMOUNT, which Debian 12's gVisor re
 
 
 class TestGVisor(SharedWorkspace, WorkspaceContract):
+    sampled = 4
     capabilities = frozenset(
         {
             "bounded_regex",
@@ -61,6 +62,7 @@ class TestGVisor(SharedWorkspace, WorkspaceContract):
 
 
 class TestTools(SharedWorkspace, ToolsContract):
+    sampled = 3
     capabilities = frozenset(
         {"posix_shell", "proc", "cancel", "kill_tree", "no_network", "isolated"}
     )

@@ -54,6 +54,7 @@ _BEFORE_THE_SHELL = frozenset(
 
 
 class TestBusybox(ShellFallbackContract):
+    sampled = 3
     image = "busybox"
     deviations: ClassVar = {
         name: _WITHOUT_BASH
@@ -63,10 +64,12 @@ class TestBusybox(ShellFallbackContract):
 
 
 class TestCoreutils(ShellFallbackContract):
+    sampled = 6
     image = "coreutils"
 
 
 class TestToolsCoreutils(ToolsContract):
+    sampled = 3
     capabilities = frozenset({"posix_shell", "proc", "cancel", "kill_tree", "isolated"})
 
     @override

@@ -69,15 +69,11 @@ async def _over_http(made: Server[Any], host: str, port: int) -> None:
     token = given or secrets.token_urlsafe(32)
 
     def ready(number: int) -> None:
-        complain(f"serving http://{_in_url(host)}:{number}{http.PATH}")
+        complain(f"serving http://{http.in_url(host)}:{number}{http.PATH}")
         if not given:
             complain(f"Authorization: Bearer {token}")
 
     await http.serve(made, host=host, port=port, token=token, ready=ready)
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _address(text: str) -> tuple[str, int]:

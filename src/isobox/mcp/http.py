@@ -7,6 +7,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
 from typing_extensions import override
 
 from isobox.errors import InvalidArgumentError
@@ -50,7 +51,14 @@ async def serve(
             f"{host} is not of the loopback; to be reached from elsewhere, put a proxy "
             "with TLS before it"
         )
-    app = _Guarded(server.streamable_http_app(host=host), token)
+    names = [f"{each}:*" for each in ("127.0.0.1", "localhost", "[::1]", in_url(host))]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=names,
+        allowed_origins=[f"http://{name}" for name in names],
+    )
+    made = server.streamable_http_app(host=host, transport_security=security)
+    app = _Guarded(made, token)
     config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", access_log=False
     )
@@ -91,6 +99,11 @@ class _Guarded:
         # pages included.
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         return len(given) == 1 and hmac.compare_digest(given[0], self._wanted)
+
+
+def in_url(host: str) -> str:
+    """Return a host as a URL has it."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _is_loopback(host: str) -> bool:

@@ -213,16 +213,19 @@ def answer_of(result: types.ElicitResult) -> Answer:
 
 
 def text(question: Question) -> str:
-    """Return a question in words; nothing in it steers a terminal."""
+    """Return a question in words; nothing in it steers a terminal.
+
+    What has several lines is set in, so that none of them passes for one of ours.
+    """
     told = [f"{key}: {value}" for key, value in question.facts.items()]
     lines = [
         f"Allow {question.op.replace('_', ' ')}? {question.reason}",
         f"rule: {question.rule}",
         *([f"risk: {question.risk}"] if question.risk else ()),
         *(told if not question.preview else ()),
-        question.preview,
+        *([f"  {question.preview}"] if question.preview else ()),
     ]
-    return _plain("\n".join(line for line in lines if line))
+    return _plain("\n".join(line.replace("\n", "\n  ") for line in lines))
 
 
 def _plain(words: str) -> str:

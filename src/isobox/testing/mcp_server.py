@@ -68,9 +68,9 @@ def send(message: dict[str, Any]) -> None:
 def ask(method: str, params: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
     """Ask the client, and return what it answers."""
     number = f"s{time.monotonic_ns()}"
-    _waiting[number] = threading.Event()
+    answered = _waiting[number] = threading.Event()
     send({"id": number, "method": method, "params": params})
-    _waiting[number].wait(10)
+    answered.wait(10)
     return _answers.pop(number, None)
 
 
