@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LONGEST: Final = 64 << 20
 #: A message of so many bytes is read in a thread: others wait less.
 _LARGE: Final = 256 << 10
+#: Values in one message; each is an object of Python's, or several.
+_MOST_VALUES: Final = 1_000_000
 #: Questions of a server that wait for an answer, and bytes of all of them.
 _MOST_ASKED: Final = 256
 _MOST_BYTES: Final = LONGEST
@@ -47,6 +49,10 @@ _GRACE: Final = 2.0
 
 class TooLongError(Exception):
     """A server sent a line without an end."""
+
+
+class TooFullError(Exception):
+    """A server sent a message of more values than may be."""
 
 
 class TooManyError(Exception):
@@ -132,6 +138,8 @@ async def _receive(
             await arrived.send(SessionMessage(message))
     except TooLongError:
         reason = f"it sent a message of over {LONGEST >> 20} MiB"
+    except TooFullError:
+        reason = f"it sent a message of over {_MOST_VALUES:,} values"
     except TooManyError:
         reason = "it asks, and does not take the answers"
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -162,14 +170,33 @@ async def _messages(
 
 async def _parsed(line: bytes, log: Log) -> JSONRPCMessage | None:
     """Return the message of a line; what is none goes to the log."""
-    parse = jsonrpc_message_adapter.validate_json
     try:
         if len(line) < _LARGE:
-            return parse(line, by_name=False)
-        return await anyio.to_thread.run_sync(lambda: parse(line, by_name=False))
+            return _parse(line)
+        return await anyio.to_thread.run_sync(_parse, line)
     except (ValueError, RecursionError):
         log.put(line[:1000] + b"\n")
         return None
+
+
+def _parse(line: bytes) -> JSONRPCMessage:
+    # SAFETY: two bytes of an empty list take a hundred times the memory.
+    if _values(line) > _MOST_VALUES and _values(_outside(line)) > _MOST_VALUES:
+        raise TooFullError
+    return jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+
+def _values(text: bytes) -> int:
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def _outside(line: bytes) -> bytes:
+    """Return what stands outside of strings."""
+    bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Each value has a name at most, and each string two quotes.
+    if bare.count(b'"') > 4 * _MOST_VALUES:
+        raise TooFullError
+    return b"".join(bare.split(b'"')[::2])
 
 
 async def _send(
