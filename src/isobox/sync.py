@@ -858,7 +858,7 @@ class WorkspaceBase:
         self,
         command: str | Sequence[str],
         *,
-        mounts: Mapping[str, str | os.PathLike[str]],
+        mounts: Mapping[str, str | os.PathLike[str]] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
         output_limit: int | None = None,

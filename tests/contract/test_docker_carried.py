@@ -1,7 +1,7 @@
 """Parts of the contract over containers with a Python brought along."""
 
 import pytest
-from tests.contract.test_docker import Containers, TestDocker
+from tests.contract import test_docker
 
 from isobox.testing.contract import (
     CommandsContract,
@@ -12,7 +12,7 @@ from isobox.testing.contract import (
 
 
 class TestDockerCarried(
-    Containers,
+    test_docker.Containers,
     CommandsContract,
     FilesReadContract,
     FilesWriteContract,
@@ -20,7 +20,7 @@ class TestDockerCarried(
 ):
     """Nothing but busybox is in the image."""
 
-    capabilities = TestDocker.capabilities - {"python3"}
+    capabilities = test_docker.TestDocker.capabilities - {"python3"}
     can_kill_sandbox = True
     python = "bring"
 

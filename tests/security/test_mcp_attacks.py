@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import mcp_types as types
 import pytest
 
-from isobox import LocalWorkspace, McpServer, MemorySink
+from isobox import LocalWorkspace, McpServer, MemorySink, Policy, Rule
 from isobox._approval.question import Question
 from isobox.errors import InvalidArgumentError, IsoboxError, McpError
+from isobox.mcp import Questions, server
 from isobox.mcp.questions import text
 from isobox.testing import mcp_server
+from isobox.testing.fake import MemoryWorkspace
+from mcp import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -468,3 +472,46 @@ async def test_variables_are_in_no_record(hostile: Any) -> None:
     await workspace.mcp("one").call("pid")
     assert "s3cr3t" not in repr(sink.records)
     assert "s3cr3t" not in repr(await workspace.list_mcps())
+
+
+ASKING = Policy.allow_all().with_rules([Rule(verdict="ask", ops=("write",))])
+
+
+async def test_a_yes_of_one_client_is_none_of_another():
+    """ "allow for this session" of client A lets client B write unasked."""
+    questions = Questions()
+    workspace = MemoryWorkspace(approve=questions.approve, policy=ASKING)
+    await workspace.initialize()
+    asked = []
+
+    def client(name, decision):
+        async def elicit(_context, params):
+            asked.append(name)
+            return types.ElicitResult(action="accept", content={"decision": decision})
+
+        return Client(made, mode="legacy", elicitation_callback=elicit)
+
+    made = server(workspace, questions=questions)
+    given = {"file_path": "file", "content": "text"}
+    try:
+        async with client("a", "allow for this session") as a:
+            await a.call_tool("Write", given)
+        async with client("b", "deny") as b:
+            result = await b.call_tool("Write", given)
+        assert asked == ["a", "b"]
+        assert result.is_error
+    finally:
+        await questions.aclose()
+        await workspace.close()
+
+
+async def test_a_listing_is_recorded(tmp_path):
+    """`tools`, `resources`, `templates`, `prompts` reach a server unrecorded."""
+    sink = MemorySink()
+    inside = McpServer(name="one", command=("python3", "mcp_server.py"))
+    async with LocalWorkspace(tmp_path, mcps=[inside], audit=sink) as workspace:
+        await workspace.write("mcp_server.py", Path(mcp_server.__file__).read_bytes())
+        await workspace.mcp("one").tools()
+        before = len(sink.records)
+        await workspace.mcp("one").resources()
+        assert len(sink.records) > before

@@ -122,9 +122,11 @@ Record = Callable[[Question], Callable[[str], None]]
 #: Returns a question with what takes longer to find out.
 Describe = Callable[[Question], Awaitable[Question]]
 
-#: What no person has said, and counts as a no: there is no `approve`; nobody
-#: answered in time; or the question was withdrawn, or never asked.
+#: What no person has said, and counts as a no: there is no `approve`; there is
+#: nobody where `approve` asks; nobody answered in time; or the question was
+#: withdrawn, or never asked.
 UNASKED: Final = Answer(allow=False)
+NOBODY: Final = Answer(allow=False)
 LATE: Final = Answer(allow=False)
 UNSAID: Final = Answer(allow=False)
 
@@ -331,7 +333,7 @@ class Answers:
         except BaseException as error:
             heard(f"failed with {type(error).__name__}")
             raise
-        heard(str(answer))
+        heard("nobody to ask" if answer is NOBODY else str(answer))
         # True and False are about exactly this.
         keys = asked.keys if said is answer else ()
         await self._memory.keep(answer, asked.exact, keys)

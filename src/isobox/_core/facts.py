@@ -175,6 +175,7 @@ def _spawn(op: Spawn) -> dict[str, Fact]:
         "timeout": op.timeout,
         "user": op.user,
         "label": op.label,
+        "declared": op.declared or None,
     }
 
 

@@ -107,6 +107,8 @@ class Spawn(Op[Process]):
             `nofile`, `nproc`, `stack` (bytes, seconds or counts as setrlimit).
         report: Open descriptor 3 of the command as a third output.
         label: What asks for it, for the record: a tool's or server's name.
+        declared: Whoever made the workspace has named this command, as an MCP
+            server's: a rule that asks is answered by that, one that denies is not.
         meter: Bytes of captured output after which the process tells of them
             (`_printed`); None tells nothing before the end.
     """
@@ -127,6 +129,7 @@ class Spawn(Op[Process]):
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     report: bool = False
     label: str | None = None
+    declared: bool = False
     meter: int | None = None
 
     @override

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from isobox._approval.key import keys_of
-from isobox._approval.question import LATE, UNASKED, UNSAID
+from isobox._approval.question import LATE, NOBODY, UNASKED, UNSAID
 from isobox._approval.risk import risk
 from isobox._core.facts import path_of
 from isobox._core.links import asked_of, elsewhere
-from isobox._core.ops import Apply, Connect, Diff, Script
+from isobox._core.ops import Apply, Connect, Diff, Script, Spawn
 from isobox._core.results import Changes
 from isobox._layers import reader
 from isobox._layers.preview import preview
@@ -73,6 +73,8 @@ class Guard:
             return await inner(op)
         if decision.verdict == "deny":
             raise _denied(op, decision, decision.reason)
+        if _is_declared(op):
+            return await inner(op)
         op = await self._standing(op)
         seen = _Seen(inner)
         answer = await self._asked(op, decision, seen)
@@ -126,6 +128,11 @@ class Guard:
         )
 
 
+def _is_declared(op: Op[object]) -> bool:
+    """Whether whoever made the workspace has answered already."""
+    return isinstance(op, Spawn) and op.declared
+
+
 class _Seen:
     """Performs what a preview needs, and knows what changes it has shown."""
 
@@ -173,7 +180,12 @@ def _said(answer: Answer) -> str:
     if answer.message:
         return f", and whoever was asked says: {answer.message}"
     if answer is UNASKED:
-        why = ": there is no `approve`"
+        why = (
+            ": there is nobody to ask (on the command line add --ask, in Python give "
+            "`approve`)"
+        )
+    elif answer is NOBODY:
+        why = ": there is no terminal to ask on"
     elif answer is LATE:
         why = ": there was no answer in time"
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, cast
@@ -16,12 +15,11 @@ from isobox._policy.network import NONE, Network, NetworkRule
 from isobox._policy.op_rule import Rule
 from isobox._policy.policy import UNSAID, Policy
 from isobox._policy.presets import PRESETS
+from isobox._policy.problems import described, headers
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from pydantic_core import ErrorDetails
 
     from isobox._core.ops import Op
 
@@ -31,8 +29,6 @@ LARGEST: Final = 1 << 20
 _LARGEST_OF_PROJECT: Final = 1 << 16
 #: Dots in a line of TOML: each of a key's is looked up from the first.
 _MOST_DOTS: Final = 512
-_BRANCHES: Final = ("NetworkFile", "NetworkRuleFile", "literal['open','none']")
-_HEADER: Final = re.compile(r"\s*\[\[\s*rules\s*\]\]")
 
 _Text = Annotated[str, Field(min_length=1, max_length=1024)]
 _Texts = Annotated[list[_Text], Field(max_length=256)]
@@ -154,6 +150,15 @@ class PolicyFile(_Strict):
     rules: Annotated[list[RuleFile], Field(max_length=1000)] = []
 
 
+_KEYS: Final = {
+    "": tuple(PolicyFile.model_fields),
+    "rules": tuple(RuleFile.model_fields),
+    "examples": tuple(Examples.model_fields),
+    "network": tuple(NetworkFile.model_fields),
+    "hosts": tuple(NetworkRuleFile.model_fields),
+}
+
+
 def schema() -> dict[str, object]:
     """Return the JSON Schema of a policy's file."""
     return PolicyFile.model_json_schema()
@@ -174,17 +179,15 @@ def parse(
         InvalidArgumentError: It is malformed, has a key that nobody knows, or an
             example that does not hold; the message says where.
     """
-    given = PolicyFile.model_validate(
-        _checked(_data(text, source, tightening=tightening), source)
-    )
-    lines = _lines(text) if not source.endswith(".json") else []
+    given = _given(_data(text, source, tightening=tightening), text, source)
+    lines = headers(text) if not source.endswith(".json") else []
     rules: list[Rule] = []
     for number, each in enumerate(given.rules):
         where = f"{source}:{lines[number]}" if number < len(lines) else source
         rule = _rule(each, where)
         _hold(each.examples, rule, where)
         rules.append(rule)
-    policy = _policy(given, tuple(rules), source)
+    policy = _policy(given, tuple(rules), source, tightening=tightening)
     if tightening and any(rule.reads for rule in policy.network.rules):
         raise InvalidArgumentError(
             f"{source}: a project's own rules on hosts are about connections; methods "
@@ -243,32 +246,12 @@ def _check_dots(text: str, source: str) -> None:
             )
 
 
-def _checked(data: object, source: str) -> object:
+def _given(data: object, text: str, source: str) -> PolicyFile:
     try:
-        PolicyFile.model_validate(data)
+        return PolicyFile.model_validate(data)
     except ValidationError as error:
-        problems = "; ".join(map(_problem, error.errors()[:8]))
-        raise InvalidArgumentError(f"{source}: {problems}") from None
-    return data
-
-
-def _problem(problem: ErrorDetails) -> str:
-    # The branches of a union are told apart by names of ours.
-    steps = [str(step) for step in problem["loc"] if step not in _BRANCHES]
-    where = ".".join(steps) or "the file"
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: no such key"
-    if problem["type"] == "model_type":
-        return f"{where}: a table is wanted"
-    return f"{where}: {problem['msg']}"
-
-
-def _lines(text: str) -> list[int]:
-    return [
-        number
-        for number, line in enumerate(text.splitlines(), 1)
-        if _HEADER.match(line)
-    ]
+        problems = described(error.errors(), text, source, _KEYS)
+        raise InvalidArgumentError(problems) from None
 
 
 def _rule(given: RuleFile, where: str) -> Rule:
@@ -302,18 +285,28 @@ def _is_about(rule: Rule, text: str) -> bool:
     return any(decision.rule == rule.title for _, decision in about)
 
 
-def _network(given: NetworkFile | str, source: str) -> Network:
+def _network(given: NetworkFile | str, source: str, *, asks: bool) -> Network:
     try:
-        return Network.of(given) if isinstance(given, str) else given.network()
+        if isinstance(given, str):
+            return Network.of(given)
+        network = given.network()
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{source}: network: {error}") from None
+    if not asks or not network or "otherwise" in given.model_fields_set:
+        return network
+    # Whoever names hosts is asked about others, as by `Policy.auto(network=)`.
+    return replace(network, otherwise="ask")
 
 
-def _policy(given: PolicyFile, rules: tuple[Rule, ...], source: str) -> Policy:
+def _policy(
+    given: PolicyFile, rules: tuple[Rule, ...], source: str, *, tightening: bool
+) -> Policy:
     base = Policy.allow_all() if given.preset is None else PRESETS[given.preset]
     if given.default is not None:
         words = f"{source} says {given.default} where no rule is about it"
         base = replace(base, default=Decision(given.default, "default", words, source))
     if given.network is not None:
-        base = replace(base, network=_network(given.network, source))
+        # Denials of a project's own say nothing of other hosts.
+        asks = given.preset == "auto" and not tightening
+        base = replace(base, network=_network(given.network, source, asks=asks))
     return base.with_rules(rules)

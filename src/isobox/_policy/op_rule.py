@@ -94,6 +94,23 @@ class Rule:
         return self.name or " ".join(self._words()) or "everything"
 
     @property
+    def is_about_everything(self) -> bool:
+        """Whether it names nothing, and so is about every operation."""
+        return (
+            not any(
+                (
+                    self.ops,
+                    self.tools,
+                    self.programs,
+                    self.arguments,
+                    self.paths,
+                    self.hosts,
+                )
+            )
+            and self.larger_than is None
+        )
+
+    @property
     def looks_inside(self) -> bool:
         """Whether it is about the commands of a script."""
         return bool(self.programs or self.arguments)

@@ -149,7 +149,7 @@ class Policy:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether rules are about what scripts run."""
+        """Whether rules are about what scripts run, or redirect to."""
         return self._index.looks_inside or any(
             other.looks_inside for other in self.tightened_by
         )

@@ -24,12 +24,13 @@ class RuleIndex:
         self._plain: defaultdict[str, list[Rule]] = defaultdict(list)
         self._programs: defaultdict[tuple[str, str], list[Rule]] = defaultdict(list)
         self._commands: defaultdict[str, list[Rule]] = defaultdict(list)
+        #: Whether scripts are read, for rules about commands or redirections.
         self.looks_inside = False
         on_paths = set[str]()
         for rule in rules:
             if rule.paths:
                 on_paths |= _ops(rule)
-            self.looks_inside = self.looks_inside or rule.looks_inside
+            self.looks_inside = self.looks_inside or _reads_scripts(rule)
             for op in _ops(rule):
                 self._add(op, rule)
         #: Operations with rules about their paths.
@@ -58,6 +59,15 @@ class RuleIndex:
             rule.paths and rule.fits(part, root)
             for rule in self._plain.get(part.op, ())
         )
+
+
+def _reads_scripts(rule: Rule) -> bool:
+    """Whether only what a script says tells if a rule is about it."""
+    if rule.looks_inside:
+        return True
+    by_path = rule.paths and rule.verdict != "allow" and "write" in _ops(rule)
+    # Neither hosts nor sizes are known of a redirection.
+    return bool(by_path) and not rule.hosts and rule.larger_than is None
 
 
 def _ops(rule: Rule) -> frozenset[str]:

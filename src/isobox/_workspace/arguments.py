@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import secrets
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 from isobox._core.results import PATH_ERRORS
 from isobox._policy.network import Network, NetworkRule
 from isobox._policy.policy import Policy
+from isobox._policy.presets import PRESETS
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from isobox._approval.question import Approve
     from isobox._workspace.skills.package import Source
 
 #: Bytes of one argument, or of a variable with its name, that the kernel takes
@@ -27,6 +30,7 @@ _LATEST: Final = 1_000_000_000
 _LABELS: Final = 1 << 16
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _Value = TypeVar("_Value", str, str | None)
+_Thing = TypeVar("_Thing")
 
 
 def command(given: str | Sequence[str]) -> tuple[tuple[str, ...], str | None]:
@@ -217,10 +221,55 @@ def policy(given: Policy | None, network: NetworkOption) -> Policy:
     denied.
 
     Raises:
-        InvalidArgumentError: `network` is none of its forms.
+        InvalidArgumentError: `policy` is no Policy, or `network` none of its forms.
     """
+    if given is not None and not isinstance(given, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentError(
+            f"policy={given!r:.200} is no Policy; give {_policy_for(given)}"
+        )
     chosen = given or Policy.allow_all()
     if network is None:
         return chosen
     wanted = Network.of(network).with_denials(chosen.network)
     return replace(chosen, network=wanted)
+
+
+def _policy_for(given: object) -> str:
+    if isinstance(given, str) and given in PRESETS:
+        return f"Policy.preset({given!r})"
+    if isinstance(given, str | os.PathLike):
+        return f"load_policy({os.fspath(given)!r:.200})"
+    return "Policy.preset('auto'), or load_policy('policy.toml')"
+
+
+def approve(given: Approve | None) -> Approve | None:
+    """Return who answers questions.
+
+    Raises:
+        InvalidArgumentError: It cannot be called with a question.
+    """
+    if given is None:
+        return None
+    wanted = "give a function of one question, which returns True, False or an Answer"
+    if not callable(given):
+        raise InvalidArgumentError(f"approve={given!r:.200} is no function; {wanted}")
+    try:
+        inspect.signature(given).bind(object())
+    except TypeError as error:
+        raise InvalidArgumentError(f"approve: {error}; {wanted}") from None
+    except ValueError:
+        pass  # some that are built in do not tell
+    return given
+
+
+def instance(name: str, given: _Thing | None, kind: type[_Thing]) -> _Thing | None:
+    """Return an argument that is of a kind, or None.
+
+    Raises:
+        InvalidArgumentError: It is of another one.
+    """
+    if given is not None and not isinstance(given, kind):
+        raise InvalidArgumentError(
+            f"{name}={given!r:.200} is no {kind.__name__}; give {kind.__name__}(...)"
+        )
+    return given

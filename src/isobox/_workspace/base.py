@@ -18,7 +18,7 @@ from isobox._approval.question import Answers
 from isobox._audit.sinks import refuse_within, sink_for
 from isobox._channel.background import Background, collapsed
 from isobox._core import patch, paths
-from isobox._core.budget import Spent
+from isobox._core.budget import Budget, Spent
 from isobox._core.file_types import globs_of
 from isobox._core.ops import (
     Attach,
@@ -53,11 +53,13 @@ from isobox._workspace import arguments, transfer
 from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
 from isobox._workspace.mcp.mcps import Mcps
+from isobox._workspace.offload.retention import Retention
 from isobox._workspace.outcome import checked, result_of
 from isobox._workspace.redacted import RedactedProcess
 from isobox._workspace.shell import Shell
 from isobox._workspace.verify import Hashed, Verdict
 from isobox.errors import (
+    BudgetError,
     InvalidArgumentError,
     IsoboxError,
     PathMissingError,
@@ -71,7 +73,6 @@ if TYPE_CHECKING:
 
     from isobox._approval.question import Approve
     from isobox._audit.sinks import AuditSink
-    from isobox._core.budget import Budget
     from isobox._core.isolation import Isolation
     from isobox._core.network import Denial
     from isobox._core.ops import Body, SearchMode
@@ -102,7 +103,6 @@ if TYPE_CHECKING:
     from isobox._workspace.mcp.servers import McpStatus
     from isobox._workspace.mcp.speech import Mcp
     from isobox._workspace.offload.offloads import Offloads
-    from isobox._workspace.offload.retention import Retention
     from isobox._workspace.options import Options
     from isobox._workspace.skills.installed import Skill
     from isobox._workspace.skills.package import Source
@@ -185,13 +185,14 @@ class WorkspaceBase:
         self.workspace_id = arguments.identifier(workspace_id)
         self._policy = arguments.policy(policy, network)
         self._secrets = tuple(secrets)
-        self._approve = approve
-        self._budget = budget
+        self._approve = arguments.approve(approve)
+        self._budget = arguments.instance("budget", budget, Budget)
+        self._spent_up: BudgetError | None = None
         self._ledger = None if budget is None else Ledger(budget, self.usage)
         self._closing: asyncio.Task[None] | None = None
         self._gate = self._way_out()
         self._unexposed: Denials | None = None
-        self._limits = limits or _LIMITS
+        self._limits = arguments.instance("limits", limits, Limits) or _LIMITS
         self._env = arguments.environment(env or {})
         self._labels = arguments.labels(labels or {})
         self._sink = sink_for(audit)
@@ -205,7 +206,7 @@ class WorkspaceBase:
         self._mcps = Mcps(self, mcps, most=max_mcps, elicit=elicit, sample=sample)
         self._skills = arguments.sources(skills)
         self._seeds: Seeds | None = None
-        self._retention = retention
+        self._retention = arguments.instance("retention", retention, Retention)
         self._offloads: Offloads | None = None
         self._sandbox: Sandbox | None = None
         self._perform: Perform | None = None
@@ -230,6 +231,7 @@ class WorkspaceBase:
         async def watched() -> None:
             error = await ledger.exhausted()
             self._audit.lifecycle("budget", spent=error.budget)
+            self._spent_up = error
             # Closing ends this task: the closing has to be another's.
             self._closing = asyncio.ensure_future(self.close())
 
@@ -1375,7 +1377,7 @@ class WorkspaceBase:
         self,
         command: str | Sequence[str],
         *,
-        mounts: Mapping[str, str | os.PathLike[str]],
+        mounts: Mapping[str, str | os.PathLike[str]] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
         output_limit: int | None = None,
@@ -1395,7 +1397,7 @@ class WorkspaceBase:
         Args:
             command: What judges, see `run`.
             mounts: Host paths by the absolute path inside, outside of all that
-                this workspace sees.
+                this workspace sees; none if None.
             env: Variables for the command.
             timeout: Seconds until it is killed, which is no pass.
             output_limit: Bytes kept of each output.
@@ -1405,7 +1407,8 @@ class WorkspaceBase:
             UnsupportedError: The backend has no mounts.
         """
         # A local directory is resolved before anything inside could change it.
-        given = {path: os.path.abspath(source) for path, source in mounts.items()}
+        shown = (mounts or {}).items()
+        given = {path: os.path.abspath(source) for path, source in shown}
         judge = self._judge(given)
         async with judge:
             async with await self._do(Pull(path=self.root)) as files:
@@ -1493,6 +1496,14 @@ class WorkspaceBase:
         await anyio.lowlevel.checkpoint_if_cancelled()
         return await perform(op)
 
+    def _why_closed(self) -> str:
+        if self._spent_up is None:
+            return "is not open; use `async with`, or call initialize() first"
+        return (
+            f"was closed because its budget is spent: {self._spent_up.message}; "
+            "nothing more happens in it, so use another, with a larger one"
+        )
+
     def _funnel(self) -> Perform:
         self._live()
         assert self._perform is not None  # noqa: S101 - set with the sandbox
@@ -1501,8 +1512,7 @@ class WorkspaceBase:
     def _live(self) -> Sandbox:
         if self._sandbox is None:
             raise WorkspaceClosedError(
-                f"workspace {self.workspace_id} is not open; use `async with`, or "
-                "call initialize() first",
+                f"workspace {self.workspace_id} {self._why_closed()}",
                 backend=self.backend,
             )
         return self._sandbox

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from typing import Annotated
 
+import click
 import typer
 
 from isobox.cli.status import finish
@@ -143,8 +146,35 @@ def config(
     from isobox.mcp import clients  # noqa: PLC0415
 
     try:
-        snippet = clients.snippet(client, ["isobox", "mcp", *(options or ())])
+        words = placed(client, list(options or ()))
+        snippet = clients.snippet(client, [_program(), "mcp", *words])
     except InvalidArgumentError as error:
         complain(error.message)
         raise typer.Exit(2) from None
     sys.stdout.write(snippet)
+
+
+def placed(client: str, options: list[str]) -> list[str]:
+    """Return options of `isobox mcp` that mean the same wherever it is started.
+
+    Raises:
+        InvalidArgumentError: One is none of its options.
+    """
+    from isobox.errors import InvalidArgumentError  # noqa: PLC0415
+    from isobox.mcp import clients  # noqa: PLC0415
+
+    command = typer.main.get_command(app)
+    try:
+        context = command.make_context("isobox mcp", list(options))
+    except click.ClickException as error:
+        raise InvalidArgumentError(error.format_message()) from None
+    known = clients.CLIENTS.get(client)
+    if known is None or known.in_project:
+        return options
+    # The last one counts.
+    return [*options, "--workdir", os.path.abspath(context.params["workdir"] or ".")]
+
+
+def _program() -> str:
+    """Return the path of this program, for those who have another PATH."""
+    return shutil.which("isobox") or os.path.abspath(sys.argv[0])

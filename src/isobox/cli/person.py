@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from isobox._approval.question import Answer
+from isobox._approval.question import NOBODY, Answer
 from isobox.cli.status import complain, one_line, printable
 from isobox.cli.streams import copy, write
 
@@ -50,7 +50,7 @@ class Person:
             with _opened() as terminal:
                 if terminal is None:
                     complain(f"no terminal to ask whether it may {_what(question)}")
-                    return False
+                    return NOBODY
                 left = until - time.monotonic()
                 shown = _preview(question.preview, _columns(terminal))
                 return await _answered(terminal, _text(question, left), shown)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isobox._core.ops import Connect, Read, Remove, Spawn, Write
+from isobox._core.ops import CallTool, Connect, Read, Remove, Spawn, Write
+from isobox._policy.network import NO_RULE
 from isobox._workspace.policy_files import load_policy
 from isobox.cli import policies
 from isobox.cli.status import Ended, complain, one_line
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from isobox._core.results import Ongoing
     from isobox._policy.decision import Decision
     from isobox._policy.part import Part
+    from isobox._policy.policy import Policy
 
 app = typer.Typer(
     help="Check and explain permission policies.",
@@ -42,7 +44,18 @@ def check(
         else:
             rules = len(policy.rules) + len(policy.network.rules)
             typer.echo(f"{one_line(file)}: good, {rules} rules")
+            _warn(policy)
     raise Ended(1 if wrong else 0)
+
+
+def _warn(policy: Policy) -> None:
+    for rule in policy.rules:
+        if rule.is_about_everything:
+            complain(
+                f"{rule.source}: warning: rule {rule.title!r} names nothing, so it is "
+                "about every operation; name `ops`, `programs` or `paths`, or say it "
+                f'as `default = "{rule.verdict}"`'
+            )
 
 
 @app.command(help="Print the JSON Schema of a policy's file.")
@@ -54,7 +67,8 @@ def schema() -> None:
 
 
 @app.command(
-    help="Say what a policy says of a command, a path or a connection, and why.",
+    help="Say what a policy says of a command, a path or a connection, and why. "
+    "Exits 0 whatever the verdict is, and 2 where nothing can be explained.",
     context_settings={"allow_interspersed_args": False},
 )
 def explain(
@@ -89,16 +103,27 @@ def explain(
         str | None, typer.Option(metavar="HOST[:PORT]", help="Explain a connection.")
     ] = None,
     tool: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The tool that performs it.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The tool that performs it; mcp__SERVER__TOOL alone is its call.",
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print it as one JSON object.")
     ] = False,
 ) -> None:
-    """Explain a decision."""
+    """Explain a decision; exits 0 whatever it is, and 2 if there is none."""
     try:
         chosen = policies.chosen(policy or [], preset, project)
-        op = replace(_op(command or [], read, write, remove, connect), caller=tool)
+        op = _op(
+            command or [],
+            read=read,
+            write=write,
+            remove=remove,
+            connect=connect,
+            tool=tool,
+        )
     except InvalidArgumentError as error:
         complain(str(error))
         raise Ended(2) from None
@@ -111,12 +136,14 @@ def explain(
 
 def _op(
     command: list[str],
+    *,
     read: str | None,
     write: str | None,
     remove: str | None,
     connect: str | None,
+    tool: str | None,
 ) -> Op[object]:
-    ops: list[object] = []
+    ops: list[Op[Any]] = []
     if command:
         ops.append(_spawn(command))
     if read is not None:
@@ -127,11 +154,25 @@ def _op(
         ops.append(Remove(path=remove))
     if connect is not None:
         ops.append(_connection(connect))
+    if not ops and tool is not None:
+        ops.append(_call(tool))
     if len(ops) != 1:
         raise InvalidArgumentError(
-            "give one command, or one of --read, --write, --remove and --connect"
+            "give one command, or one of --read, --write, --remove and --connect, or "
+            "--tool mcp__SERVER__TOOL alone"
         )
-    return cast("Op[object]", ops[0])
+    return replace(ops[0], caller=tool)
+
+
+def _call(name: str) -> CallTool:
+    prefix, _, rest = name.partition("__")
+    server, _, tool = rest.partition("__")
+    if prefix != "mcp" or not server or not tool:
+        raise InvalidArgumentError(
+            f"--tool {name}: say what it does as well (a command, --read, --write, "
+            "--remove or --connect); alone it is an MCP tool, mcp__SERVER__TOOL"
+        )
+    return CallTool(server=server, tool=tool, call=_never)
 
 
 def _spawn(command: list[str]) -> Spawn:
@@ -153,8 +194,8 @@ def _connection(text: str) -> Connect:
     return Connect(host=hosts.normal(host), port=int(port), via="direct", reach=_never)
 
 
-async def _never(_: Connect) -> Ongoing:
-    raise InvalidArgumentError("nothing is connected to here")
+async def _never(_: CallTool | Connect) -> Ongoing:
+    raise InvalidArgumentError("nothing is reached here")
 
 
 def _told(decision: Decision, parts: list[tuple[Part, Decision]]) -> dict[str, object]:
@@ -183,8 +224,14 @@ def _show(decision: Decision, parts: list[tuple[Part, Decision]]) -> None:
 def _line(decision: Decision) -> str:
     where = f" at {decision.source}" if decision.source else ""
     return one_line(
-        f"{decision.verdict}: {decision.reason} (rule {decision.rule!r}{where})"
+        f"{decision.verdict}: {_reason(decision)} (rule {decision.rule!r}{where})"
     )
+
+
+def _reason(decision: Decision) -> str:
+    unnamed = decision.rule in (NO_RULE, "otherwise") and not decision.source
+    says = f", and the network's `otherwise` is {decision.verdict}"
+    return decision.reason + (says if unnamed else "")
 
 
 def _what(part: Part) -> str:

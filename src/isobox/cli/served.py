@@ -36,7 +36,7 @@ async def serve(request: run.Request, *, servers: str | None, http: str | None) 
         raise BackendMissingError(
             "`isobox mcp` needs an extra: pip install 'isobox[mcp]'"
         ) from error
-    questions = Questions()
+    questions = Questions(one_client=address is None)
     opened = await run.opened(request, approve=questions.approve, mcps=inside)
     async with opened as workspace:
         made = server(
@@ -44,6 +44,7 @@ async def serve(request: run.Request, *, servers: str | None, http: str | None) 
             questions=questions,
             instructions=await workspace.get_instructions(),
             version=version("isobox"),
+            report=complain,
         )
         try:
             if address is None:

@@ -24,11 +24,13 @@ class Client:
         title: What it is called.
         file: Where its configuration is.
         write: Returns what goes there, for a command.
+        in_project: It starts the command in the project's directory.
     """
 
     title: str
     file: str
     write: Callable[[Sequence[str]], str]
+    in_project: bool = True
 
 
 def snippet(name: str, command: Sequence[str]) -> str:
@@ -82,13 +84,18 @@ def _word(word: str) -> str:
 CLIENTS: dict[str, Client] = {
     "claude-code": Client("Claude Code", "run in the project", _claude),
     "claude-desktop": Client(
-        "Claude Desktop", "claude_desktop_config.json", _servers("mcpServers")
+        "Claude Desktop",
+        "claude_desktop_config.json",
+        _servers("mcpServers"),
+        in_project=False,
     ),
     "codex": Client("Codex", "~/.codex/config.toml", _codex),
     "cursor": Client("Cursor", ".cursor/mcp.json", _servers("mcpServers")),
     "gemini": Client("Gemini CLI", ".gemini/settings.json", _servers("mcpServers")),
     "vscode": Client("VS Code", ".vscode/mcp.json", _servers("servers", type="stdio")),
-    "windsurf": Client("Windsurf", "mcp_config.json", _servers("mcpServers")),
+    "windsurf": Client(
+        "Windsurf", "mcp_config.json", _servers("mcpServers"), in_project=False
+    ),
     "zed": Client("Zed", "settings.json", _servers("context_servers", source="custom")),
     "opencode": Client("OpenCode", "opencode.json", _opencode),
 }

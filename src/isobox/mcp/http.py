@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing_extensions import override
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping
+    from collections.abc import Awaitable, Callable, Generator, MutableMapping
 
     from mcp.server import Server
 
@@ -69,6 +70,12 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[int], None]) -> None:
         super().__init__(config)
         self._ready = ready
+
+    @override
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # They are the caller's, who cancels the serving.
+        yield
 
     @override
     async def startup(self, sockets: Any = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections import OrderedDict
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _MOST: Final = 64
 #: The key of the one request that such an answer is to.
 _KEY: Final = "approval"
+#: Characters below which a fact is all that there is.
+_FACT: Final = 4_000
 _CHOICES: Final = {
     "allow once": Answer(True, by="mcp"),
     "allow for this session": Answer(True, "session", by="mcp"),
@@ -47,14 +50,21 @@ class Call:
         session: The client's session.
         request: What the client knows the call by.
         name: The tool's name and arguments, for which an answer is good.
+        allowed: What its client's user has allowed for the session.
     """
 
     def __init__(
-        self, session: ServerSession, request: types.RequestId | None, name: str
+        self,
+        session: ServerSession,
+        request: types.RequestId | None,
+        name: str,
+        *,
+        allowed: set[str] | None = None,
     ) -> None:
         self.session = session
         self.request = request
         self.name = name
+        self.allowed: set[str] = set() if allowed is None else allowed
         self._asked: asyncio.Queue[Asked] = asyncio.Queue()
         self._task: asyncio.Task[types.CallToolResult] | None = None
         self._open: asyncio.Future[Answer] | None = None
@@ -129,15 +139,40 @@ class Call:
 
 
 class Questions:
-    """Asks the person behind the client whose call raises the question."""
+    """Asks the person behind the client whose call raises the question.
 
-    def __init__(self) -> None:
+    Args:
+        one_client: There is one client alone, as over standard streams. A yes for
+            the session is then good for whatever it calls; else it is good for the
+            same connection, where the protocol has such, and for once otherwise.
+    """
+
+    def __init__(self, *, one_client: bool = False) -> None:
         self._waiting: OrderedDict[str, Call] = OrderedDict()
+        self._allowed: set[str] | None = set() if one_client else None
+
+    def allowed(self, session: ServerSession) -> set[str]:
+        """Return what has been allowed for a client's session."""
+        if self._allowed is not None:
+            return self._allowed
+        state: dict[str, set[str]] = getattr(session, "_connection").state  # noqa: B009
+        return state.setdefault("isobox", set())
 
     async def approve(self, question: Question) -> Answer:
         """Return what the person says; for a workspace's `approve`."""
         call = _CALL.get()
-        return _UNABLE if call is None else await call.ask(question)
+        if call is None:
+            return _UNABLE
+        known = _known_by(question)
+        if known in call.allowed:
+            return _CHOICES["allow once"]
+        answer = await call.ask(question)
+        if not answer.allow or answer.scope == "once":
+            return answer
+        # SAFETY: a workspace would keep it for all of its clients.
+        if known is not None:
+            call.allowed.add(known)
+        return _CHOICES["allow once"]
 
     async def answered(
         self, call: Call
@@ -226,6 +261,15 @@ def text(question: Question) -> str:
         *([f"  {question.preview}"] if question.preview else ()),
     ]
     return _plain("\n".join(line.replace("\n", "\n  ") for line in lines))
+
+
+def _known_by(question: Question) -> str | None:
+    """Return what makes a question the same one; None where that was cut short."""
+    if any(len(str(value)) >= _FACT for value in question.facts.values()):
+        return None
+    # What is written may differ, as where the workspace keeps an answer.
+    facts = {name: each for name, each in question.facts.items() if name != "size"}
+    return json.dumps([question.op, question.rule, facts], sort_keys=True, default=str)
 
 
 def _plain(words: str) -> str:

@@ -13,6 +13,8 @@ from isobox.errors import IsoboxError
 from isobox.mcp.questions import Call, Questions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp.server.context import ServerRequestContext
 
     from isobox._workspace.base import WorkspaceBase
@@ -27,6 +29,7 @@ def server(
     questions: Questions | None = None,
     instructions: str | None = None,
     version: str = "",
+    report: Callable[[str], None] | None = None,
 ) -> Server[Any]:
     """Return an MCP server with the tools of a workspace that is open.
 
@@ -39,8 +42,9 @@ def server(
         questions: Asks the clients' users; its `approve` is the workspace's.
         instructions: For the model; `WorkspaceBase.get_instructions`.
         version: Of whatever serves it.
+        report: Told why a server inside has failed, each reason once.
     """
-    front = _Front(workspace, questions or Questions())
+    front = _Front(workspace, questions or Questions(), report or _unheard)
     return Server(
         "isobox",
         version=version,
@@ -51,14 +55,22 @@ def server(
 
 
 class _Front:
-    def __init__(self, workspace: WorkspaceBase, questions: Questions) -> None:
+    def __init__(
+        self,
+        workspace: WorkspaceBase,
+        questions: Questions,
+        report: Callable[[str], None],
+    ) -> None:
         self._workspace = workspace
         self._questions = questions
+        self._report = report
+        self._reported: set[str] = set()
 
     async def list_tools(
         self, context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         tools = await self._workspace.list_tools(session_id=_session(context))
+        await self._report_failures(_session(context))
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(tool.to_mcp()) for tool in tools]
         )
@@ -78,9 +90,20 @@ class _Front:
                 )
             return await self._questions.answered(call)
         tool = await self._tool(context, params.name)
-        call = Call(context.session, context.request_id, name)
+        call = Call(
+            context.session,
+            context.request_id,
+            name,
+            allowed=self._questions.allowed(context.session),
+        )
         call.start(_called(tool, given))
         return await self._questions.answered(call)
+
+    async def _report_failures(self, session: str) -> None:
+        for each in await self._workspace.list_mcps(session_id=session):
+            if each.problem is not None and each.problem not in self._reported:
+                self._reported.add(each.problem)
+                self._report(each.problem)
 
     async def _tool(self, context: Context, name: str) -> Tool:
         # A server that hangs must not delay the calls of all other tools.
@@ -88,6 +111,10 @@ class _Front:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool is called {name[:200]!r}")
         return tool
+
+
+def _unheard(_problem: str) -> None:
+    """Nobody is told."""
 
 
 async def _called(tool: Tool, given: dict[str, Any]) -> types.CallToolResult:

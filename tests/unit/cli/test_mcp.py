@@ -22,9 +22,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(200)]
 LOCAL = ("--backend", "local")
 
 
-def isobox(*arguments):
+def isobox(*arguments, cwd=None):
     return subprocess.run(
         [*ISOBOX, *arguments],
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -165,7 +166,23 @@ async def test_a_snippet_is_printed():
     done = isobox("mcp", "config", "--client", "cursor", "--", "--workdir", "/x y")
     assert done.returncode == 0
     entry = json.loads(done.stdout.partition("\n")[2])["mcpServers"]["isobox"]
-    assert entry == {"command": "isobox", "args": ["mcp", "--workdir", "/x y"]}
+    assert entry["args"] == ["mcp", "--workdir", "/x y"]
+    assert os.path.isabs(entry["command"])
+
+
+async def test_a_desktop_program_is_told_where_it_is(tmp_path):
+    for options in ((), ("--workdir", "."), ("--workdir=.",)):
+        done = isobox(
+            "mcp", "config", "--client", "claude-desktop", "--", *options, cwd=tmp_path
+        )
+        entry = json.loads(done.stdout.partition("\n")[2])["mcpServers"]["isobox"]
+        assert entry["args"][-2:] == ["--workdir", str(tmp_path)]
+
+
+async def test_a_misspelled_option_is_told():
+    done = isobox("mcp", "config", "--client", "cursor", "--", "--wrkdir", ".")
+    assert done.returncode == 2
+    assert "--wrkdir" in done.stderr
 
 
 async def test_an_unknown_client_is_told():

@@ -29,7 +29,7 @@ class Served:
 
     def __init__(self, era, answer=None, **options):
         self.asked = []
-        self.questions = Questions()
+        self.questions = Questions(one_client=True)
         self._era = era
         self._answer = answer
         self._options = options

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ _USUAL, _LONG = 10.0, 60.0
 _MISSING, _CONFLICT = 404, 409
 #: What aiodocker says of an engine that it does not reach.
 _UNREACHED: Final = 900
+_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 
 #: An object of JSON, as the engine sends it.
 Answer = dict[str, Any]
@@ -70,6 +72,7 @@ class Engine:
         self._docker = aiodocker.Docker(
             url=place.url, timeout=aiohttp.ClientTimeout(total=_LONG)
         )
+        self._agreeing = asyncio.Lock()
 
     async def aclose(self) -> None:
         """Hang up."""
@@ -249,6 +252,20 @@ class Engine:
 
     # One call.
 
+    async def _agree(self) -> None:
+        """Learn once which version of the API the engine speaks.
+
+        Left alone, aiodocker asks for `version` in each of the first calls, and
+        engines start programs to answer that.
+        """
+        async with self._agreeing:
+            if self._docker.api_version == "auto":
+                async with self._docker._query("_ping", versioned_api=False) as answer:
+                    said = answer.headers.get("Api-Version", "")
+                    answer.close()
+                if _VERSION.fullmatch(said):
+                    self._docker.api_version = f"v{said}"
+
     async def _list(self, path: str, params: Mapping[str, str]) -> list[Answer]:
         return _objects(await self._any(path, "GET", params, None, _USUAL))
 
@@ -273,6 +290,7 @@ class Engine:
         time: float,
     ) -> object:
         async with self._in_time(time):
+            await self._agree()
             return cast(
                 "object",
                 await self._docker._query_json(

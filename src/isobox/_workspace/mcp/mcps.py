@@ -154,7 +154,7 @@ def declared(
         InvalidArgumentError: One is none, or has the name of another.
     """
     if isinstance(given, Mapping):
-        named = cast("Mapping[str, object]", given)
+        named = _inner(cast("Mapping[str, object]", given))
         servers = [McpServer.of(name, each) for name, each in named.items()]
     else:
         servers = list(given)
@@ -165,6 +165,19 @@ def declared(
     if len({server.name for server in servers}) != len(servers):
         raise InvalidArgumentError("two MCP servers have one name")
     return tuple(servers)
+
+
+def _inner(given: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the servers of a whole file, and all but those that it disables."""
+    inner = given.get("mcpServers")
+    if isinstance(inner, Mapping) and len(given) == 1:
+        given = cast("Mapping[str, object]", inner)
+    return {name: each for name, each in given.items() if not _is_disabled(each)}
+
+
+def _is_disabled(given: object) -> bool:
+    fields = cast("Mapping[str, object]", given if isinstance(given, Mapping) else {})
+    return fields.get("disabled") is True
 
 
 def _unchecked(value: object) -> object:

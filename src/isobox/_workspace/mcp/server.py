@@ -23,6 +23,8 @@ _MOST: Final = 256
 _LONGEST_WAIT: Final = 1e9
 #: Names under which other programs write the same things.
 _OTHER_NAMES: Final = {"type": "transport", "serverUrl": "url", "httpUrl": "url"}
+#: What others write besides, which is nothing to us: nobody but the policy widens.
+_IGNORED: Final = frozenset(("autoApprove", "alwaysAllow", "description", "disabled"))
 _OTHER_TRANSPORTS: Final = {"streamable-http": "http", "streamable_http": "http"}
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -224,11 +226,12 @@ def _with_our_names(name: str, given: Mapping[object, object]) -> dict[str, obje
     told: dict[str, object] = {}
     for key, value in given.items():
         ours = _OTHER_NAMES.get(key, key) if isinstance(key, str) else key
-        if ours == "args":
+        if ours == "args" or ours in _IGNORED:
             continue
         if not isinstance(ours, str) or ours not in known or ours in told:
             raise InvalidArgumentError(
-                f"MCP server {name!r}: {key!r} is not one of {', '.join(sorted(known))}"
+                f"MCP server {name!r}: {key!r} is not one of args, "
+                f"{', '.join(sorted(known))}"
             )
         told[ours] = value
     _join_words(name, told, given.get("args"))

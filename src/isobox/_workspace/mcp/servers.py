@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from isobox._workspace.mcp.live import Live, Offers
-from isobox.errors import InvalidArgumentError, IsoboxError, LimitError, McpError
+from isobox.errors import (
+    InvalidArgumentError,
+    IsoboxError,
+    LimitError,
+    McpError,
+    SandboxLostError,
+    WorkspaceClosedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -237,7 +244,9 @@ class Servers:
     async def _start(self, slot: _Slot, live: Live) -> None:
         try:
             await live.start(self._transport, self._offers)
-        except McpError as error:
+        except (SandboxLostError, WorkspaceClosedError):
+            raise
+        except IsoboxError as error:
             self._count(slot, error)
             raise
         slot.live, slot.since, slot.problem = live, time.monotonic(), None

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     import mcp_types as types
-    from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
     from isobox._core.ops import Asked
     from isobox._workspace.base import WorkspaceBase
     from isobox._workspace.mcp.live import Live
     from isobox._workspace.mcp.servers import Servers
+    from mcp import Client
 
 R = TypeVar("R")
 
@@ -28,7 +28,8 @@ class Mcp:
     """An MCP server as an agent has it in a session; see `WorkspaceBase.mcp`.
 
     Whatever is asked is an operation `call_tool`: the policy decides on it, and it
-    is recorded. The server starts when it is first asked, and again after it died.
+    is recorded. What it offers is listed without the policy, and recorded as well.
+    The server starts when it is first asked, and again after it died.
     Types are those of the official SDK.
 
     Attributes:
@@ -47,18 +48,22 @@ class Mcp:
         Raises:
             McpError: It does not start, or does not say.
         """
+        self._note("tools")
         return await (await self._live()).tools()
 
     async def resources(self) -> list[types.Resource]:
         """Return the resources that it has."""
+        self._note("resources")
         return await (await self._live()).resources()
 
     async def templates(self) -> list[types.ResourceTemplate]:
         """Return the templates of resources that it has."""
+        self._note("templates")
         return await (await self._live()).templates()
 
     async def prompts(self) -> list[types.Prompt]:
         """Return the prompts that it has."""
+        self._note("prompts")
         return await (await self._live()).prompts()
 
     async def call(
@@ -128,6 +133,9 @@ class Mcp:
             return await client.get_prompt(name, given)
 
         return await self._asked("prompt", name, given, fetch, timeout)
+
+    def _note(self, what: str) -> None:
+        self._workspace._audit.lifecycle("mcp_list", server=self.name, what=what)
 
     async def _asked(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-import anyio
 from typing_extensions import override
 
 from isobox._workspace.mcp.answers import shown
@@ -80,12 +80,20 @@ class McpTool(Tool):
         return result if redactor is None else result.redacted(redactor.redact_text)
 
 
+#: Seconds that a listing waits for servers that start.
+_PATIENCE: Final = 15.0
+
+
 async def tools_of(servers: list[Mcp], session: Session) -> list[Tool]:
-    """Return the tools of servers; one that fails has none, and hides no other."""
+    """Return the tools of servers; one that fails has none, and hides no other.
+
+    One that takes long to start goes on starting, and has none yet.
+    """
     found: dict[str, list[Tool]] = {}
 
     async def ask(mcp: Mcp) -> None:
         try:
+            mcp._note("tools")
             live = await mcp._live(patient=False)
             known = await live.tools()
         except (SandboxLostError, WorkspaceClosedError):
@@ -95,9 +103,15 @@ async def tools_of(servers: list[Mcp], session: Session) -> list[Tool]:
         fit = [tool for tool in known if _fits(tool)]
         found[mcp.name] = [McpTool(mcp, tool, session) for tool in fit]
 
-    async with anyio.create_task_group() as group:
-        for mcp in servers:
-            group.start_soon(ask, mcp)
+    waiting = [asyncio.create_task(ask(mcp)) for mcp in servers]
+    try:
+        ended, _ = await asyncio.wait(waiting, timeout=_PATIENCE)
+    except BaseException:
+        for task in waiting:
+            task.cancel()
+        raise
+    for task in ended:
+        task.result()
     every = (tool for mcp in servers for tool in found.get(mcp.name, ()))
     # SAFETY: a second tool of a name would be called in the first one's place.
     return list({tool.name: tool for tool in every}.values())

@@ -61,13 +61,15 @@ class Ways:
             env=dict(server.env),
             stdin=server.url is None,
             label=f"mcp:{server.name}",
+            declared=True,
         )
         process = await workspace._do(op)
         if process.pid == 0:
             await process.aclose()
             raise McpError(
                 f"MCP server {server.name} did not start: {server.command[0]!r} is not "
-                "there, or cannot be executed"
+                "there inside, or cannot be executed; what is in no system directory "
+                "or image has to be seen there, for bubblewrap by `mounts`"
             )
         return process
 

@@ -23,6 +23,10 @@ _PERIOD: Final = 3600.0
 _MOST: Final = 100_000
 #: Bytes of texts that are read to see which data they name; with more, all is kept.
 _MOST_READ: Final = 256 << 20
+_EXAMPLES: Final = {
+    "age": "seconds, such as age=30 * 86_400",
+    "size": "bytes, such as size=1 << 30",
+}
 _NAMED: Final = re.compile(rb"data/([0-9a-f]{64}\.[a-z0-9]{2,4})")
 _LONGEST_NAMED: Final = 80
 
@@ -40,7 +44,7 @@ class Retention:
             None is without a bound.
 
     Raises:
-        InvalidArgumentError: One is not above 0.
+        InvalidArgumentError: One is no number above 0.
     """
 
     age: float | None = None
@@ -49,8 +53,14 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("age", "size"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidArgumentError(f"retention: {name}={value} is not above 0")
+            if value is None:
+                continue
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not value > 0:
+                raise InvalidArgumentError(
+                    f"retention: {name}={value!r} is no number above 0; give "
+                    f"{_EXAMPLES[name]}"
+                )
 
 
 class Keeper:

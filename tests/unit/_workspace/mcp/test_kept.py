@@ -99,6 +99,13 @@ def test_what_is_given_is_checked(given):
         LocalWorkspace(mcps=given)
 
 
+async def test_a_whole_file_is_taken_but_for_what_it_disables():
+    servers = {"a": {"command": "x"}, "b": {"command": "y", "disabled": True}}
+    for given in (servers, {"mcpServers": servers}):
+        async with LocalWorkspace(mcps=given) as ws:
+            assert names(await ws.list_mcps()) == ["a"]
+
+
 @pytest.mark.parametrize("most", [0, -1, True])
 def test_how_many_is_checked(most):
     with pytest.raises(InvalidArgumentError, match="max_mcps"):

@@ -18,6 +18,7 @@ GOOD = {
     "a port inside": {"url": "http://localhost:8000/mcp"},
     "a port that it opens": {"command": ["x"], "url": "http://127.0.0.1:8000/mcp"},
     "elsewhere": {"serverUrl": "https://mcp.example.org/mcp", "headers": {"A": "b"}},
+    "with what is nothing to us": {"command": ["x"], "autoApprove": ["*"]},
     "by events": {"url": "https://mcp.example.org/sse", "type": "sse"},
     "with its old name": {"url": "https://example.org/", "type": "streamable-http"},
 }
@@ -25,7 +26,7 @@ GOOD = {
 BAD = {
     "nothing": ({}, "name a command"),
     "no mapping": ([], "no mapping"),
-    "something unknown": ({"command": ["x"], "autoApprove": ["*"]}, "autoApprove"),
+    "something unknown": ({"command": ["x"], "sandbox": False}, "sandbox"),
     "a key that is no text": ({1: 2, "command": ["x"]}, "1 is not one of"),
     "two names of one thing": ({"url": "http://a.org", "serverUrl": "x"}, "serverUrl"),
     "a number as a word": ({"command": ["x", 1]}, "command is no text"),
