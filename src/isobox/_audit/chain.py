@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from isobox._audit.records import Record
 
 #: What may be wrong with a line.
-Fault = Literal["changed", "removed", "moved", "foreign", "torn"]
+Fault = Literal["changed", "added", "removed", "moved", "foreign", "torn"]
 
 #: Bytes of an unfinished record, and of unfinished marks of it, that are skipped.
 _REGION: Final = 2 * LONGEST
+#: How a whole record ends.
+_SEALED: Final = re.compile(rb',"hash":"[0-9a-f]{64}"}$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,26 @@ def torn_mark(region: bytes) -> Record:
     }
 
 
+def is_unfinished(region: bytes, after: Place | None) -> bool:
+    """Whether bytes are what writers leave who are stopped, one after another.
+
+    Each leaves a beginning of the record after `after`. NUL bytes are what a file
+    system gives back that was stopped itself.
+    """
+    begin = b'{"seq":'
+    if after is not None:
+        begin = b'{"seq":%d,"prev":"%b",' % (after.seq + 1, after.hash.encode())
+    first, *rest = region.split(b"\n")
+    return bool(first) and all(_begins(piece, begin) for piece in (first, *rest))
+
+
+def _begins(piece: bytes, begin: bytes) -> bool:
+    piece = piece.rstrip(b"\0")
+    if _SEALED.search(piece):
+        return False
+    return piece.startswith(begin) or begin.startswith(piece)
+
+
 class Walk:
     """Reads lines up to a size, and yields those that follow one another.
 
@@ -112,10 +135,10 @@ class Walk:
 
     def _unfinished(self, line: bytes, number: int, start: int) -> Link:
         if self._offset < self._size:
-            raise _changed(number, start)
+            raise self._changed(number, start)
         found = self._seal.opened(line + b"\n")
         if found is None:
-            raise self._torn(number, start)
+            raise self._no_record(line, number, start)
         self._follows(found, number, start)
         return self._link(found, number, start, whole=False)
 
@@ -135,13 +158,16 @@ class Walk:
             if len(region) > _REGION:
                 break
         else:
-            raise self._torn(number, start)
-        raise _changed(number, start)
+            raise self._no_record(bytes(region), number, start)
+        raise self._changed(number, start)
 
     def _is_mark(self, found: Sealed, region: bytearray) -> bool:
-        mark = torn_mark(bytes(memoryview(region)[:-1]))
-        at_its_place = self._after is None or self._problem(found) is None
-        return at_its_place and found.fields.items() >= mark.items()
+        unfinished = bytes(memoryview(region)[:-1])
+        return (
+            self._problem(found) is None
+            and is_unfinished(unfinished, self._after)
+            and found.fields.items() >= torn_mark(unfinished).items()
+        )
 
     def _follows(self, found: Sealed, number: int, start: int) -> None:
         problem = self._problem(found)
@@ -175,22 +201,35 @@ class Walk:
         self._after = found.place
         return Link(number, start, self._offset, found, whole, skipped)
 
-    def _torn(self, number: int, start: int) -> BrokenChainError:
+    def _no_record(self, region: bytes, number: int, start: int) -> BrokenChainError:
+        if is_unfinished(region, self._after):
+            return BrokenChainError(
+                "torn",
+                number,
+                start,
+                f"{len(region)} bytes that are no record: whoever wrote it was "
+                "stopped, or somebody changed or cut it",
+            )
+        if _SEALED.search(region):
+            return self._changed(number, start)
         return BrokenChainError(
-            "torn",
+            "added",
             number,
             start,
-            f"{self._offset - start} bytes that are no record: whoever wrote it was "
-            "stopped, or somebody changed or cut it",
+            f"{len(region)} bytes that isobox did not write: no record, and none that "
+            "was begun; somebody added or changed them",
         )
+
+    def _changed(self, number: int, start: int) -> BrokenChainError:
+        record = "" if self._after is None else f" {self._after.seq + 1}"
+        message = (
+            f"it is not record{record} as it was written: it was changed or added, or "
+            "sealed with another key"
+        )
+        return BrokenChainError("changed", number, start, message)
 
     def _read(self) -> bytes:
         line = self._file.readline(min(LONGEST + 1, self._size - self._offset))
         self._offset += len(line)
         self._line += 1
         return line
-
-
-def _changed(number: int, start: int) -> BrokenChainError:
-    message = "the record was changed, or sealed with another key"
-    return BrokenChainError("changed", number, start, message)

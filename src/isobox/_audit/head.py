@@ -21,6 +21,7 @@ class Head(NamedTuple):
         end: Where its line ends.
         files: How many files were put aside before that file.
         closed: It ends that file, which is about to be put aside or just was.
+        next: The hash of the record that is being written after it; empty if none is.
     """
 
     seq: int = 0
@@ -29,6 +30,7 @@ class Head(NamedTuple):
     end: int = 0
     files: int = 0
     closed: bool = False
+    next: str = ""
 
     @property
     def place(self) -> Place:
@@ -37,10 +39,11 @@ class Head(NamedTuple):
 
     def sealed(self, seal: Seal) -> bytes:
         """Return it as the content of a file."""
-        seq, hashed, start, end, files, closed = self
+        seq, hashed, start, end, files, closed, following = self
         text = (
             f'{{"seq":{seq},"hash":"{hashed}","start":{start},"end":{end},'
-            f'"files":{files},"closed":{_JSON[closed]},"keyed":{_JSON[seal.keyed]}'
+            f'"files":{files},"closed":{_JSON[closed]},"next":"{following}",'
+            f'"keyed":{_JSON[seal.keyed]}'
         )
         mark = seal.digest(f"head {text}".encode())
         return f'{text},"seal":"{mark}"}}'.ljust(SIZE - 1).encode() + b"\n"
@@ -80,11 +83,11 @@ def _fields(content: bytes) -> dict[str, object]:
 
 def _head(fields: dict[str, object]) -> Head | None:
     numbers = [fields.get(name) for name in ("seq", "start", "end", "files")]
-    hashed, closed = fields.get("hash"), fields.get("closed")
-    if not isinstance(hashed, str) or not isinstance(closed, bool):
-        return None
-    match numbers:
-        case [int(seq), int(start), int(end), int(files)]:
-            return Head(seq, hashed, start, end, files, closed)
+    match [*numbers, *map(fields.get, ("hash", "closed", "next"))]:
+        case [
+            int(seq), int(start), int(end), int(files),
+            str(hashed), bool(closed), str(following),
+        ]:  # fmt: skip
+            return Head(seq, hashed, start, end, files, closed, following)
         case _:
             return None

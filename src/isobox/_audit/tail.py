@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Final
@@ -15,9 +16,12 @@ from isobox._audit.records import LONGEST
 
 if TYPE_CHECKING:
     from isobox._audit.chain import Link
-    from isobox._audit.records import Record, Seal
+    from isobox._audit.records import Place, Record, Seal
 
+#: The field of a record of the chain that says what the head did not expect.
+AHEAD: Final = "ahead"
 _APPEND: Final = os.O_RDWR | os.O_APPEND
+_LOG: Final = logging.getLogger("isobox.audit")
 
 
 def head_path(path: str) -> str:
@@ -33,9 +37,12 @@ def aside_path(path: str, number: int) -> str:
 class Tail:
     """The head and the file that it is about, as one process has them open.
 
-    Each record is written to the file, then the head is. Whoever is killed in
-    between leaves one record that the head does not know, or a part of one; the
-    next to append takes the record in, and marks the part.
+    The head is told the hash of a record, then the record is written to the file,
+    then the head says that it is there. Whoever is killed in between leaves the one
+    record that the head expects, or a part of it; the next to append takes the
+    record in, and marks the part. What else is after the head's record came from
+    somebody else, or the machine was stopped before the head was on the disk: the
+    record that goes on says so for good.
     """
 
     def __init__(
@@ -48,6 +55,10 @@ class Tail:
         self._syncs = syncs
         self._content: bytes | None = None
         self._head = Head()
+        #: What the disk has of it.
+        self._saved = self._head
+        #: Records after it that it did not expect.
+        self._late = 0
         self._head_file = self._first_head()
         self._file: Descriptor
         self._take()
@@ -112,7 +123,7 @@ class Tail:
         if content == self._content and self._is_whole():
             return
         self._content = None
-        self._head = self._newer(content)
+        self._head = self._saved = self._newer(content)
         if self._head.closed:
             self._move_on()
         else:
@@ -132,24 +143,33 @@ class Tail:
             head = read_head(content, self._seal)
         except HeadError as error:
             raise OSError(errno.EBADMSG, f"it {error}", self._head_path) from error
-        known = self._head
+        known = self._saved
         if head.seq < known.seq or (head.seq == known.seq and head.hash != known.hash):
             raise self._refusal(f"{self._head_path} was replaced by an older one")
         return head
 
+    def _expect(self, place: Place) -> None:
+        """Tell the head what is written next, and nothing else yet."""
+        self._store(self._saved._replace(next=place.hash))
+
     def _save(self, head: Head) -> None:
+        self._store(head)
+        self._head = head
+
+    def _store(self, head: Head) -> None:
         content = head.sealed(self._seal)
         if os.pwrite(self._head_file.number, content, 0) != SIZE:
             raise OSError(errno.ENOSPC, "only a part was written", self._head_path)
         if self._syncs:
             os.fdatasync(self._head_file.number)
-        self._head, self._content = head, content
+        self._saved, self._content = head, content
 
     # -- the file -----------------------------------------------------------
 
     def _write(self, record: Record, *, closes: bool = False) -> None:
         head = self._head
         line, place = self._seal.line(record, head.place)
+        self._expect(place)
         self._write_line(line)
         end = head.end + len(line)
         self._save(Head(place.seq, place.hash, head.end, end, head.files, closes))
@@ -183,13 +203,19 @@ class Tail:
 
     def _catch_up(self) -> None:
         """Take in what a process wrote that was killed before it told the head."""
-        size = self._file.size
-        torn = None if size == self._head.end else self._walk_to(size)
-        # Of a new file the head tells only once a record is in it.
-        if self._head.end or not self._head.files:
+        known, size, self._late = self._head, self._file.size, 0
+        torn = None if size == known.end else self._walk_to(size)
+        ahead = self._ahead_of(known, torn)
+        # Of a new file the head tells only once a record is in it, and of records that
+        # it did not expect once the record that says so is.
+        if not ahead and (self._head.end or not self._head.files):
             self._save(self._head)
         if torn is not None:
-            self._mark(torn, size)
+            self._mark(torn, size, ahead)
+        elif ahead:
+            closes = self._head.closed
+            event = _event("closed" if closes else "recovered")
+            self._write({**event, **ahead}, closes=closes)
         if self._head.closed:
             self._move_on()
             self._catch_up()
@@ -207,8 +233,9 @@ class Tail:
                 if broken.fault == "torn":
                     return broken.offset
                 raise self._refusal(
-                    f"after record {self._head.seq}: {broken}; see `isobox audit "
-                    "verify`"
+                    f"after record {self._head.seq}: {broken}; `isobox audit verify` "
+                    "names the line. Find out who wrote it, then move the log and its "
+                    "head away together, or remove what is not the log's"
                 ) from broken
         return None
 
@@ -218,13 +245,32 @@ class Tail:
             self._write_line(b"\n")
             end += 1
         fields, place = link.record.fields, link.record.place
+        self._late += place.hash != self._head.next
         closes = (fields.get("kind"), fields.get("event")) == ("chain", "closed")
         self._head = Head(*place, link.start, end, self._head.files, closes)
 
-    def _mark(self, start: int, size: int) -> None:
+    def _ahead_of(self, known: Head, torn: int | None) -> Record:
+        """Return what is to be said of what the head did not expect, if anything."""
+        unexpected = self._late or (torn is not None and not self._head.next)
+        if not unexpected:
+            return {}
+        _LOG.warning(
+            "%s goes on after record %d, the last that its head knows; see "
+            "`isobox audit verify`", self._path, known.seq
+        )  # fmt: skip
+        return {
+            AHEAD: {
+                "head": known.seq,
+                "records": self._late,
+                "digest": self._head.hash,
+            }
+        }
+
+    def _mark(self, start: int, size: int, ahead: Record) -> None:
         region = os.pread(self._file.number, size - start, start)
-        mark = {**torn_mark(region), "time": time.time()}
+        mark = {**torn_mark(region), "time": time.time(), **ahead}
         line, place = self._seal.line(mark, self._head.place)
+        self._expect(place)
         self._write_line(b"\n" + line)
         begin = size + 1
         self._save(Head(*place, begin, begin + len(line), self._head.files))

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Final, Literal
 from isobox._audit.chain import BrokenChainError, Fault, Walk
 from isobox._audit.files import Descriptor, lock, status_of, unlock
 from isobox._audit.head import SIZE, Head, HeadError, read_head
+from isobox._audit.reading import dictionary
 from isobox._audit.records import Place, Seal
-from isobox._audit.tail import aside_path, head_path
+from isobox._audit.tail import AHEAD, aside_path, head_path
 
 if TYPE_CHECKING:
     from isobox._audit.chain import Link
 
 #: What may be wrong: with a line, or with the log as a whole.
-Wrong = Fault | Literal["cut", "replaced", "missing", "head", "expected"]
+Wrong = Fault | Literal["cut", "ahead", "replaced", "missing", "head", "expected"]
 
 
 _NOWHERE: Final = Place()
+_WHY_AHEAD: Final = (
+    "somebody added them, or put an older head there, or the machine was stopped "
+    "before the head was on the disk"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,9 @@ class _Verification:
         self._report = Report()
         self._head: Head | None = None
         self._last: Link | None = None
+        #: What is wrong with the log and does not end the reading.
+        self._told: list[Finding] = []
+        self._late = 0
         self._ended = False
 
     def report(self) -> Report:
@@ -111,6 +119,7 @@ class _Verification:
                 "expected", 0, f"no record has the hash {self._expect}: the log was "
                 "replaced, or ended before that record"
             )  # fmt: skip
+        self._report.findings += self._told
         return self._report
 
     # -- what there is ------------------------------------------------------
@@ -149,7 +158,7 @@ class _Verification:
             try:
                 parts.append(self._part(path))
             except FileNotFoundError:
-                if self._head == Head():
+                if self._head is None or self._head.seq == 0:
                     continue
                 self._find("missing", 0, "the file was removed", path)
                 break
@@ -187,6 +196,8 @@ class _Verification:
         self._last = link
         self._ended = _event(link) == "closed"
         self._is_there |= place.hash == self._expect
+        if link.record.fields.get("kind") == "chain":
+            self._tell_ahead(link, part)
         if link.skipped:
             report.notes.append(
                 f"{part.path}:{link.line}: {link.skipped} bytes before it are of a "
@@ -194,12 +205,44 @@ class _Verification:
             )
         if not link.whole:
             self._find("torn", link.line, "the line has no end", part.path)
-        head = self._head
-        if head is not None and head.seq == place.seq and head.hash != place.hash:
+        if self._head is not None:
+            self._hold_against(self._head, link, part)
+
+    def _hold_against(self, head: Head, link: Link, part: _Part) -> None:
+        place = link.record.place
+        if head.seq == place.seq and head.hash != place.hash:
             self._find(
                 "replaced", link.line, f"it is not the record {place.seq} that the "
                 "head knows; the file was replaced", part.path
             )  # fmt: skip
+        if place.seq <= head.seq or place.hash == head.next:
+            return
+        if not self._late:
+            self._tell(
+                link, part, "it and what follows come after record "
+                f"{head.seq}, the last that the head knows: {_WHY_AHEAD}"
+            )  # fmt: skip
+        self._late += 1
+
+    def _tell_ahead(self, link: Link, part: _Part) -> None:
+        """Tell what a writer found that went on after what the head did not expect.
+
+        SAFETY: without a key, whoever can write to the file chose what it says.
+        """
+        fields = link.record.fields
+        if AHEAD not in fields:
+            return
+        ahead = dictionary(fields[AHEAD])
+        count, head = ahead.get("records"), ahead.get("head")
+        if isinstance(count, int) and isinstance(head, int):
+            what = f"{count} records" if count else f"{link.skipped} bytes"
+            message = f"{what} before it came after record {head}, the last that the "
+            self._tell(link, part, f"{message}head knew then: {_WHY_AHEAD}")
+        else:
+            self._tell(link, part, f"what is before it was not expected: {_WHY_AHEAD}")
+
+    def _tell(self, link: Link, part: _Part, message: str) -> None:
+        self._told.append(Finding("ahead", part.path, link.line, message))
 
     def _check_begin(self, link: Link, part: _Part) -> None:
         first = link.record.place.seq == 1 or link.skipped
@@ -210,7 +253,8 @@ class _Verification:
     def _explain(self, broken: BrokenChainError, part: _Part) -> None:
         head, message = self._head, str(broken)
         wrong: Wrong = broken.fault
-        if wrong == "torn" and head is not None and self._report.last.seq < head.seq:
+        ends = wrong in ("torn", "added")
+        if ends and head is not None and self._report.last.seq < head.seq:
             wrong = "changed" if part.size >= head.end else "cut"
             message = f"record {self._report.last.seq + 1} was changed or cut"
         self._find(wrong, broken.line, message, part.path)
@@ -225,13 +269,6 @@ class _Verification:
                 "cut", line, f"the log ends with record {last.seq} and the head knows "
                 f"record {head.seq}: the end was cut off, or the file replaced"
             )  # fmt: skip
-        elif head.seq == 0 and last.seq > 1:
-            self._find("head", 0, "it is empty, and records are there", self._path)
-        elif last.seq > head.seq + 1:
-            self._report.notes.append(
-                f"the head knows record {head.seq} only: the machine was stopped "
-                "before it was on the disk, or an older head was put there"
-            )
 
     def _check_alone(self) -> None:
         if self._ended:

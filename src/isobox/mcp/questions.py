@@ -268,7 +268,7 @@ def _known_by(question: Question) -> str | None:
     if any(len(str(value)) >= _FACT for value in question.facts.values()):
         return None
     # What is written may differ, as where the workspace keeps an answer.
-    facts = {name: each for name, each in question.facts.items() if name != "size"}
+    facts = {k: v for k, v in question.facts.items() if k not in ("size", "if_match")}
     return json.dumps([question.op, question.rule, facts], sort_keys=True, default=str)
 
 

@@ -128,12 +128,17 @@ def test_nothing_that_was_changed_verifies(data, key, rotates):
 @given(st.data(), KEYS)
 def test_no_head_that_was_changed_is_taken(data, key):
     seal = Seal(key)
-    content = Head(3, "a" * 64, 10, 20, 1, closed=False).sealed(seal)
+    content = Head(3, "a" * 64, 10, 20, 1, closed=False, next="b" * 64).sealed(seal)
     _, made = data.draw(damaged(content))
     if made in (content, b""):
         return
     with pytest.raises(HeadError):
         read_head(made, seal)
+
+
+def test_the_largest_head_has_its_size():
+    huge = Head(10**18, "a" * 64, 10**15, 10**15, 10**6, closed=False, next="b" * 64)
+    assert len(huge.sealed(Seal())) == SIZE
 
 
 @given(st.binary(max_size=600) | st.text().map(str.encode))
@@ -145,7 +150,9 @@ def test_nothing_read_as_a_head_or_a_record_crashes(content):
             read_head(content, Seal())
 
 
-@pytest.mark.parametrize("field", ["seq", "start", "end", "files", "closed", "hash"])
+@pytest.mark.parametrize(
+    "field", ["seq", "start", "end", "files", "closed", "hash", "next"]
+)
 @pytest.mark.parametrize("value", [None, "x", 1.5, [], {}, True, 10**400])
 def test_no_odd_head_is_taken(field, value):
     fields = json.loads(Head().sealed(Seal())) | {field: value}
@@ -155,6 +162,13 @@ def test_no_odd_head_is_taken(field, value):
 
 
 # -- what is said -----------------------------------------------------------------
+
+
+def forged(line, key=None):
+    """Return what follows a line, made by whoever can read it."""
+    fields = json.loads(line)
+    place = Place(fields["seq"], fields["hash"])
+    return Seal(key).line({"kind": "answer", "answer": "allow once by me"}, place)[0]
 
 
 def edit(path, change):
@@ -175,7 +189,13 @@ def edit(path, change):
         (lambda x: [*x[:-1], x[-1][:-20]], "cut", 10, "record 10"),
         (lambda x: [*x[:-1], x[-1][:-1]], "torn", 10, "no end"),
         (lambda _: [], "cut", 1, "ends with record 0"),
-        (lambda x: [*x, b'{"kind":"chain"}\n'], "torn", 11, "17 bytes"),
+        (lambda x: [*x, b'{"kind":"chain"}\n'], "added", 11, "17 bytes"),
+        (lambda x: [*x, b"xx\n"], "added", 11, "3 bytes that isobox did not write"),
+        (lambda x: [*x, b"xx"], "added", 11, "2 bytes"),
+        (lambda x: [*x, b"\n"], "added", 11, "1 bytes"),
+        (lambda x: [*x, forged(x[-1])], "ahead", 11, "after record 10"),
+        (lambda x: [*x, forged(x[-1], KEY)], "changed", 11, "not record 11"),
+        (lambda x: [*x, forged(x[-1])[:40]], "torn", 11, "40 bytes"),
     ],
 )
 def test_each_kind_of_damage_is_named_with_its_line(log, change, wrong, line, said):
@@ -224,16 +244,106 @@ def test_a_head_that_is_gone_is_missed(log):
     assert wrongs(log, expect=hash_of(log)) == []
     assert wrongs(log, expect=hash_of(log, 3)) == ["head"]
     Path(f"{log}.head").touch()
-    assert wrongs(log) == ["head"]
+    assert wrongs(log) == ["ahead"]
 
 
-def test_an_older_head_is_noted(log):
-    older = Path(f"{log}.head").read_bytes()
-    write(log, [{"n": number} for number in range(3)])
-    Path(f"{log}.head").write_bytes(older)
-    report = verify(log)
-    assert report.findings == []
-    assert "older head" in report.notes[0]
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_older_head_is_found(tmp_path, key, count):
+    path, head = tmp_path / "a", tmp_path / "a.head"
+    write(path, [{"n": 0}] * 4, key=key)
+    older = head.read_bytes()
+    write(path, [{"n": number} for number in range(count)], key=key)
+    head.write_bytes(older)
+    (finding,) = verify(path, key=key).findings
+    assert (finding.wrong, finding.line) == ("ahead", 5)
+    assert "come after record 4, the last that the head knows" in finding.message
+    assert "older head" in finding.message
+
+
+def add(path, count, key=None):
+    """Append records as whoever has no key does, or the one who has."""
+    for _ in range(count):
+        last = path.read_bytes().splitlines()[-1]
+        with path.open("ab") as file:
+            file.write(forged(last, key))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("opened", [True, False])
+def test_records_that_were_added_stay_told(log, count, opened):
+    sink = JsonlSink(log) if opened else None
+    add(log, count)
+    assert [(each.wrong, each.line) for each in verify(log).findings] == [("ahead", 11)]
+    sink = sink or JsonlSink(log)
+    for number in range(3):
+        sink.put({"n": number})
+    sink.close()
+    lines = [json.loads(line) for line in log.read_bytes().splitlines()]
+    told = lines[10 + count]
+    assert (told["kind"], told["event"]) == ("chain", "recovered")
+    digest = lines[9 + count]["hash"]
+    assert told["ahead"] == {"head": 10, "records": count, "digest": digest}
+    for _ in range(2):
+        (finding,) = verify(log).findings
+        assert (finding.wrong, finding.line) == ("ahead", 11 + count)
+        assert f"{count} records before it came after record 10" in finding.message
+        write(log, [{"n": 1}])
+    edit(log, lambda lines: [*lines[: 10 + count], *lines[11 + count :]])
+    assert wrongs(log) == ["removed"]
+
+
+def test_without_the_key_nothing_is_added(tmp_path):
+    path = tmp_path / "a"
+    write(path, [{"n": 1}], key=KEY)
+    add(path, 1)
+    assert wrongs(path, KEY) == ["changed"]
+    with pytest.raises(OSError, match=r"verify` names the line.*move the log"):
+        JsonlSink(path, key=KEY)
+    assert wrongs(path, KEY) == ["changed"]
+
+
+@pytest.mark.parametrize(
+    "ahead", [None, [], {}, {"records": "x", "head": {}}, {"records": 10**4000}]
+)
+def test_what_a_forged_record_says_of_the_head_is_told(log, ahead):
+    write(log, [{"kind": "chain", "event": "recovered", "ahead": ahead}])
+    (finding,) = verify(log).findings
+    assert (finding.wrong, finding.line) == ("ahead", 11)
+    assert "was not expected" in finding.message
+
+
+def test_an_emptied_head_launders_nothing(log):
+    Path(f"{log}.head").write_bytes(b"")
+    write(log, [{"n": 1}])
+    (finding,) = verify(log).findings
+    assert "10 records before it came after record 0" in finding.message
+
+
+def test_the_head_expects_one_record_only(log):
+    """Whoever is killed between a record and the head leaves that one."""
+    seal, head = Seal(), Path(f"{log}.head")
+    known = read_head(head.read_bytes(), seal)
+    line = forged(log.read_bytes().splitlines()[-1])
+    head.write_bytes(known._replace(next=json.loads(line)["hash"]).sealed(seal))
+    assert wrongs(log) == []
+    with log.open("ab") as file:
+        file.write(line)
+    assert wrongs(log) == []
+    add(log, 1)
+    (finding,) = verify(log).findings
+    assert (finding.wrong, finding.line) == ("ahead", 12)
+    write(log, [{"n": 1}])
+    assert "1 records before it" in verify(log).findings[0].message
+
+
+def test_a_begun_record_that_the_head_did_not_expect_stays_told(log):
+    with log.open("ab") as file:
+        file.write(forged(log.read_bytes().splitlines()[-1])[:40])
+    write(log, [{"n": 1}])
+    (finding,) = verify(log).findings
+    assert (finding.wrong, finding.line) == ("ahead", 12)
+    assert "40 bytes before it came after record 10" in finding.message
 
 
 def test_a_file_that_is_gone_is_missed(log):
@@ -259,7 +369,7 @@ def test_only_its_key_verifies_a_log(tmp_path):
     assert wrongs(path, KEY) == []
     assert wrongs(path) == wrongs(path, KEY[::-1]) == ["head"]
     Path(f"{path}.head").unlink()
-    assert wrongs(path) == wrongs(path, KEY[::-1]) == ["torn"]
+    assert wrongs(path) == wrongs(path, KEY[::-1]) == ["changed"]
 
 
 def test_a_log_that_was_made_without_the_key_is_none(tmp_path):

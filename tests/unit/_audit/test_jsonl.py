@@ -17,6 +17,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -422,19 +423,88 @@ def test_who_is_killed_anywhere_leaves_a_log_that_goes_on(tmp_path, share, key):
     assert number > 25
 
 
-@pytest.mark.parametrize("rest", [b"", b"{", b"\n", b"\0" * 9000, b"x\n\nx"])
-def test_a_machine_that_was_stopped_leaves_a_log_that_goes_on(path, make, rest):
+def stopped(path, make):
+    """Leave three records that did not reach the head, as a machine may."""
     sink, head = make(), Path(f"{path}.head")
     sink.put({"n": 1})
     older = head.read_bytes()
     for number in (2, 3, 4):
         sink.put({"n": number})
     head.write_bytes(older)
+
+
+@pytest.mark.parametrize("rest", [b"", b"{", b"\0" * 9000, b'{"seq"\0\0\n\n{"se'])
+def test_a_machine_that_was_stopped_leaves_a_log_that_goes_on(path, make, rest):
+    stopped(path, make)
     with path.open("ab") as file:
         file.write(rest)
     make().put({"n": 5})
-    assert texts(path) == [1, 2, 3, 4, *(["torn"] if rest else []), 5]
+    assert texts(path) == [1, 2, 3, 4, "torn" if rest else "recovered", 5]
+    (finding,) = verify(path).findings
+    assert finding.wrong == "ahead"
+    assert "3 records before it came after record 1" in finding.message
+    make().put({"n": 6})
+    assert wrongs(path) == ["ahead"]
+
+
+@pytest.mark.parametrize("rest", [b"xx\n", b"\n", b"xx", b"x\n\nx", b"{}\n"])
+def test_what_nobody_of_isobox_wrote_is_refused(path, make, rest):
+    make().put({"n": 1})
+    before = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(rest)
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"did not write.*names the line.*move"):
+            make()
+        assert wrongs(path) == ["added"]
+    path.write_bytes(before)
+    make().put({"n": 2})
     assert wrongs(path) == []
+
+
+def test_an_open_sink_goes_on_once_what_was_added_is_removed(path, make):
+    stopped(path, make)
+    sink, before = make(), path.read_bytes()
+    with path.open("ab") as file:
+        file.write(b"xx\n")
+    with pytest.raises(OSError, match="did not write"):
+        sink.put({"n": 5})
+    os.truncate(path, len(before))
+    sink.put({"n": 5})
+    assert texts(path) == [1, 2, 3, 4, "recovered", 5]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_who_is_killed_while_it_tells_of_added_records_hides_none(
+    path, make, number, share
+):
+    stopped(path, make)
+    with pytest.MonkeyPatch.context() as patch:
+        dies_at(patch, number, share=share)
+        with suppress(Killed):
+            JsonlSink(path).put({"n": 5})
+    assert "ahead" in wrongs(path) or wrongs(path) == ["torn"]
+    make().put({"n": 6})
+    assert set(wrongs(path)) == {"ahead"}
+
+
+def test_a_closed_file_that_the_head_did_not_expect_is_put_aside(path, make):
+    sink, head = make(max_bytes=1024), Path(f"{path}.head")
+    number = 0
+    while path.stat().st_size < 1024:
+        older = head.read_bytes()
+        sink.put({"n": number})
+        number += 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tail.os, "rename", Mock(side_effect=OSError("stopped")))
+        with pytest.raises(OSError, match="stopped"):
+            sink.put({"n": number})
+    head.write_bytes(older)
+    make(max_bytes=1024).put({"n": number})
+    assert texts(path) == [*range(number), "closed", "closed", "opened", number]
+    assert wrongs(path) == ["ahead"]
+    assert wrongs(f"{path}.1") == ["ahead"]
 
 
 def test_what_is_too_long_to_be_a_record_is_not_marked_as_one(path, make):
