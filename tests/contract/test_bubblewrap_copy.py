@@ -62,6 +62,8 @@ class _Views(Contract):
 class TestOverlay(_Views, WorkspaceContract):
     """Views by overlayfs, where it may be mounted."""
 
+    sampled = 2
+
 
 class TestCopy(
     _Views,

@@ -68,6 +68,7 @@ def every_command_line() -> str:
 
 
 class TestWithoutProc(LessContract):
+    sampled = 2
     capabilities = ALWAYS | {"dial", "sized_tmp", "tty"}
     deviations: ClassVar = {"test_commands_are_not_root": "it asks /proc"}
     can_kill_sandbox = True
@@ -92,6 +93,7 @@ class TestWithoutProc(LessContract):
 
 @pytest.mark.skipif(landlock.abi() < 6, reason="needs Landlock of version 6")
 class TestWithoutNamespaces(LessContract):
+    sampled = 2
     capabilities = ALWAYS | {"proc"}
     deviations: ClassVar = {
         "test_a_command_cannot_kill_its_sandbox_unnoticed": (

@@ -9,6 +9,7 @@ from isobox.testing.processes import kill_tree
 
 @needs_root
 class TestDaemon(WorkspaceContract):
+    sampled = 3
     capabilities = frozenset(
         {
             "bounded_regex",

@@ -39,6 +39,7 @@ class Containers(SharedWorkspace):
 
 
 class TestDocker(Containers, WorkspaceContract):
+    sampled = 2
     capabilities = frozenset(
         {
             "bounded_regex",

@@ -22,6 +22,7 @@ class TestDockerCarried(
 
     capabilities = test_docker.TestDocker.capabilities - {"python3"}
     can_kill_sandbox = True
+    sampled = 4
     python = "bring"
 
     @pytest.fixture(scope="class", autouse=True)

@@ -5,7 +5,7 @@ from tests.contract import test_docker
 
 
 class TestDockerRunsc(test_docker.TestDocker):
-    sampled = 8
+    sampled = 10
     capabilities = test_docker.TestDocker.capabilities - {"tty"}
     runtime = "runsc"
 

@@ -12,7 +12,7 @@ from isobox.testing.contract import WorkspaceContract
 class TestDockerShell(Containers, WorkspaceContract):
     """By a shell alone."""
 
-    sampled = 5
+    sampled = 8
     capabilities = test_shell.CAPABILITIES | {"persistent"}
     can_kill_sandbox = True
     python = "none"

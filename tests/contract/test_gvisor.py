@@ -16,7 +16,7 @@ _LS = "`ls` of coreutils 9 asks for AT_NO_AUTOMOUNT, which Debian 12's gVisor re
 
 
 class TestGVisor(SharedWorkspace, WorkspaceContract):
-    sampled = 4
+    sampled = 5
     capabilities = frozenset(
         {
             "bounded_regex",

@@ -54,7 +54,7 @@ _BEFORE_THE_SHELL = frozenset(
 
 
 class TestBusybox(ShellFallbackContract):
-    sampled = 3
+    sampled = 4
     image = "busybox"
     deviations: ClassVar = {
         name: _WITHOUT_BASH
@@ -64,7 +64,7 @@ class TestBusybox(ShellFallbackContract):
 
 
 class TestCoreutils(ShellFallbackContract):
-    sampled = 6
+    sampled = 8
     image = "coreutils"
 
 

@@ -314,6 +314,9 @@ async def test_what_is_spent_closes_the_workspace(kind, work, spent):
         assert time.monotonic() - began < SOON
         with pytest.raises(CLOSED):
             await workspace.run("touch refused")
+        closed_for = f"closed because its budget is spent: .*budget.{spent}"
+        with pytest.raises(WorkspaceClosedError, match=closed_for):
+            await workspace.read("any")
     finally:
         await workspace.close()
     assert list(work.iterdir()) == []

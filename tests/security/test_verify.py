@@ -205,6 +205,13 @@ async def test_a_sandbox_without_mounts_refuses(hidden):
             await workspace.verify("true", mounts={"/verify": hidden})
 
 
+async def test_a_judge_may_need_no_material():
+    async with BubblewrapWorkspace() as workspace:
+        await workspace.write("here", "x")
+        assert (await workspace.verify("test -e here")).passed
+        assert not (await workspace.verify(["test", "-e", "elsewhere"])).passed
+
+
 async def test_the_files_are_read_through_the_policy(hidden):
     async with BubblewrapWorkspace(policy=Policy.deny_all()) as workspace:
         with pytest.raises(PolicyDeniedError):

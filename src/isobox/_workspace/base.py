@@ -1180,7 +1180,8 @@ class WorkspaceBase:
 
         Raises:
             PathExistsError: There is a skill of its name, and not `replace`.
-            InvalidArgumentError: It is no skill; the message says what is wrong.
+            InvalidArgumentError: It is no skill; the message names the source and
+                says what is wrong.
             ArchiveError: A member is refused; the message names it.
             PathMissingError: There is nothing at the path.
         """

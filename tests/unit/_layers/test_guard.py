@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from isobox import Policy, Rule, abc
-from isobox._approval.question import Answer, Answers
+from isobox._approval.question import NOBODY, Answer, Answers
 from isobox._audit.sinks import MemorySink
 from isobox._core.results import Change, Changes
 from isobox._core.stack import compose
@@ -90,9 +90,29 @@ async def test_where_nobody_is_asked_nothing_is_looked_at():
     with pytest.raises(PolicyDeniedError) as caught:
         await stack(sandbox, None)(WRITE)
     assert caught.value.reason == (
-        "a person looks, and nobody allowed it: there is no `approve`"
+        "a person looks, and nobody allowed it: there is nobody to ask "
+        "(on the command line add --ask, in Python give `approve`)"
     )
     assert sandbox.reached == []
+
+
+async def test_a_terminal_that_is_none_says_no_no():
+    heard = []
+
+    async def nobody(_):
+        return NOBODY
+
+    def record(_):
+        return heard.append
+
+    answers = Answers(nobody, record=record)
+    perform = compose(Sandbox(), [Guard(Policy.auto(), answers)])
+    with pytest.raises(PolicyDeniedError) as caught:
+        await perform(abc.Checkpoint(stage="plan"))
+    assert caught.value.reason.endswith(
+        "and nobody allowed it: there is no terminal to ask on"
+    )
+    assert heard == ["nobody to ask"]
 
 
 async def test_who_said_no_is_told_from_who_said_nothing():

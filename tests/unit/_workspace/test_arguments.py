@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from isobox import LocalWorkspace, Pending
 from isobox._workspace import arguments
 from isobox.errors import InvalidArgumentError
+from isobox.sync import LocalWorkspace as BlockingWorkspace
 
 
 def test_a_string_is_a_script_and_a_sequence_an_argv():
@@ -101,3 +104,30 @@ def test_an_id_stays_as_it_is(given):
 def test_what_is_no_id_is_refused(given):
     with pytest.raises(InvalidArgumentError, match="workspace_id"):
         arguments.identifier(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": "auto"}, r"give Policy\.preset\('auto'\)"),
+        ({"policy": "policy.toml"}, r"give load_policy\('policy\.toml'\)"),
+        ({"policy": Path("p.toml")}, r"give load_policy\('p\.toml'\)"),
+        ({"policy": ["auto"]}, r"Policy\.preset\('auto'\), or load_policy"),
+        ({"approve": True}, "give a function of one question"),
+        ({"approve": lambda: True}, "give a function of one question"),
+        ({"approve": lambda one, other: one == other}, "missing .* 'other'"),
+        ({"budget": 5}, r"give Budget\(\.\.\.\)"),
+        ({"limits": {"memory": 5}}, r"give Limits\(\.\.\.\)"),
+        ({"retention": "30d"}, r"give Retention\(\.\.\.\)"),
+    ],
+)
+@pytest.mark.parametrize("kind", [LocalWorkspace, BlockingWorkspace])
+def test_what_is_of_another_kind_is_refused_at_once(kind, options, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        kind(**options)
+
+
+def test_whoever_takes_a_question_may_answer():
+    for one in (lambda question: bool(question), Pending(), min, lambda *_: True):
+        assert arguments.approve(one) is one
+    assert arguments.approve(None) is None

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from rich.cells import cell_len
 
-from isobox._approval.question import Answer, Question
+from isobox._approval.question import NOBODY, Answer, Question
 from isobox.cli import person
 from isobox.cli.person import Person
 
@@ -170,7 +170,7 @@ async def test_nobody_is_a_no(monkeypatch, capsys):
         raise OSError
 
     monkeypatch.setattr(os, "open", missing)
-    assert await Person().approve(question()) is False
+    assert await Person().approve(question()) is NOBODY
     assert capsys.readouterr().err == (
         "isobox: no terminal to ask whether it may connect to a.test:443\n"
     )

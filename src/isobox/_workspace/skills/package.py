@@ -14,7 +14,7 @@ from isobox._workspace import archive
 from isobox._workspace.skills.manifest import LARGEST, manifest_of
 from isobox._workspace.skills.members import Member, Members
 from isobox._workspace.skills.unpacking import LARGEST_ARCHIVE, read_archive, read_tar
-from isobox.errors import InvalidArgumentError
+from isobox.errors import ArchiveError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +46,12 @@ class Package:
     size: int
 
 
-def packed(source: Source) -> Package:
+def packed(source: Source, name: str = "") -> Package:
     """Read a skill from the host and check all of it; this blocks.
+
+    Args:
+        source: Where it comes from.
+        name: What messages call it; its path if empty, where it has one.
 
     Raises:
         ArchiveError: A member is refused; the message names it.
@@ -56,6 +60,16 @@ def packed(source: Source) -> Package:
         NotRegularFileError: It is neither a file nor a directory.
         StorageError: The host's file system failed.
     """
+    called = name or ("" if isinstance(source, bytes) else os.fspath(source))
+    try:
+        return _packed(source)
+    except (ArchiveError, InvalidArgumentError) as error:
+        if not called:
+            raise
+        raise type(error)(f"{called}: {error.message}", path=error.path) from error
+
+
+def _packed(source: Source) -> Package:
     # Whoever takes the package closes its tar; the contents go with this call.
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as content:
         members = _members(source, cast("IO[bytes]", content))

@@ -53,12 +53,13 @@ class Seeds:
             if not self._sources or self._done is self._workspace._sandbox:
                 return
             memory = Memory(self._workspace._workdir)
-            for source in self._sources:
-                await self._plant(source, memory)
+            for number, source in enumerate(self._sources):
+                name = f"skills[{number}]" if isinstance(source, bytes) else ""
+                await self._plant(source, name, memory)
             self._done = self._workspace._sandbox
 
-    async def _plant(self, source: Source, memory: Memory) -> None:
-        package = await anyio.to_thread.run_sync(packed, source)
+    async def _plant(self, source: Source, name: str, memory: Memory) -> None:
+        package = await anyio.to_thread.run_sync(packed, source, name)
         with package.tar:
             if package.name in memory.names:
                 return

@@ -45,7 +45,7 @@ def gone(paths):
     return [path.removeprefix(f"{ROOT}/") for path in paths]
 
 
-@pytest.mark.parametrize("value", [0, -1, float("nan")])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "30d", True, [1]])
 def test_a_bound_is_above_nothing(value):
     for name in ("age", "size"):
         with pytest.raises(InvalidArgumentError, match=name):
