@@ -22,7 +22,7 @@ class TestDockerCarried(
 
     capabilities = test_docker.TestDocker.capabilities - {"python3"}
     can_kill_sandbox = True
-    sampled = 4
+    sampled = 10
     python = "bring"
 
     @pytest.fixture(scope="class", autouse=True)

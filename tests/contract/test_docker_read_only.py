@@ -1,18 +1,51 @@
-"""Parts of the contract over containers whose workspace cannot be written."""
+"""Containers whose workspace cannot be written, with the guest and by a shell."""
 
-from tests.contract import test_docker
-from typing_extensions import override
+from __future__ import annotations
 
-from isobox import Policy
-from isobox.testing.contract import CommandsContract, StreamsContract
+import os
+
+import pytest
+from tests.security.test_read_only import COMMANDS, WRITES
+
+from isobox import DockerWorkspace, Policy
+from isobox.errors import PolicyDeniedError
+
+pytestmark = pytest.mark.anyio
 
 
-class TestDockerReadOnly(test_docker.Containers, CommandsContract, StreamsContract):
-    """Commands and their streams do not need to write."""
+@pytest.fixture
+def files(tmp_path):
+    """A directory of another user than root, with one file."""
+    place = tmp_path / "work"
+    place.mkdir()
+    (place / "file").write_text("old\n")
+    for path in (place, place / "file"):
+        os.chown(path, 4321, 4322)
+    return place
 
-    capabilities = test_docker.TestDocker.capabilities
-    can_kill_sandbox = True
 
-    @override
-    def make_workspace(self, **options):
-        return super().make_workspace(policy=Policy.preset("read_only"), **options)
+@pytest.mark.parametrize("python", ["image", "none"])
+async def test_nothing_in_the_directory_changes(engine, python_image, files, python):
+    options = {"image": python_image, "engine": engine.url, "python": python}
+    async with DockerWorkspace(
+        files, policy=Policy.preset("read_only"), **options
+    ) as workspace:
+        for write in WRITES.values():
+            with pytest.raises(PolicyDeniedError, match="read-only"):
+                await write(workspace)
+        for command in COMMANDS:
+            assert (await workspace.run(command)).exit_code != 0, command
+        assert (await workspace.run("cat file; echo x > /tmp/x")).stdout == "old\n"
+        assert await workspace.read_text("file") == "old\n"
+    assert [path.name for path in files.iterdir()] == ["file"]
+    assert (files / "file").read_text() == "old\n"
+
+
+@pytest.mark.parametrize("python", ["image", "none"])
+async def test_an_ephemeral_workspace_starts_as_well(engine, python_image, python):
+    options = {"image": python_image, "engine": engine.url, "python": python}
+    async with DockerWorkspace(
+        policy=Policy.preset("read_only"), **options
+    ) as workspace:
+        assert not (await workspace.run("touch new")).ok
+        assert (await workspace.run("touch ~/new /tmp/new")).ok

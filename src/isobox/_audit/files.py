@@ -60,6 +60,16 @@ def status_of(path: str) -> os.stat_result | None:
         return None
 
 
+def missing(path: str) -> FileNotFoundError:
+    """Return the error that there is no such file, or which directory is missing."""
+    above = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(above):
+        return FileNotFoundError(errno.ENOENT, "there is no such audit log", path)
+    return FileNotFoundError(
+        errno.ENOENT, "the directory of the audit log is missing; make it", above
+    )
+
+
 def lock(descriptor: int, kind: int, path: str) -> None:
     """Take a lock on a file.
 

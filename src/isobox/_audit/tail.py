@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from isobox._audit.chain import BrokenChainError, Walk, torn_mark
-from isobox._audit.files import Descriptor, lock, status_of, unlock
+from isobox._audit.files import Descriptor, lock, missing, status_of, unlock
 from isobox._audit.head import SIZE, Head, HeadError, read_head
 from isobox._audit.records import LONGEST
 
@@ -100,7 +100,10 @@ class Tail:
                     f"{self._head_path} is missing, which says where it ends; put it "
                     "back, or name a new file"
                 ) from None
-        return Descriptor(self._head_path, os.O_RDWR | os.O_CREAT)
+        try:
+            return Descriptor(self._head_path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError as error:
+            raise missing(self._path) from error
 
     def _take(self) -> None:
         """Take the lock on the file that is at the head's path."""

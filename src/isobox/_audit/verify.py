@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from isobox._audit.chain import BrokenChainError, Fault, Walk
-from isobox._audit.files import Descriptor, lock, status_of, unlock
+from isobox._audit.files import Descriptor, lock, missing, status_of, unlock
 from isobox._audit.head import SIZE, Head, HeadError, read_head
 from isobox._audit.reading import dictionary
 from isobox._audit.records import Place, Seal
@@ -128,7 +128,9 @@ class _Verification:
         """Open all files, of one moment even while others append."""
         try:
             head_file = Descriptor(head_path(self._path), os.O_RDONLY)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if status_of(self._path) is None:
+                raise missing(self._path) from error
             return [self._part(self._path)]
         lock(head_file.number, fcntl.LOCK_SH, head_path(self._path))
         try:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 _BRANCHES: Final = ("NetworkFile", "NetworkRuleFile", "literal['open','none']")
 _HEADER: Final = re.compile(r"\s*\[\[\s*rules\s*\]\]")
 _TABLE: Final = re.compile(r"\s*\[")
-#: Problems that are told at once.
+#: Problems that are told at once, and lines in which their places are looked for:
+#: whoever works in a project may have written its file.
 _MOST: Final = 8
+_LINES: Final = 10_000
 #: Characters of what was given that a message shows.
 _SHOWN: Final = 60
 _WANTED: Final = {
@@ -47,7 +49,7 @@ def described(
         source: The file's name.
         keys: The keys that there are, by the table that holds them.
     """
-    lines = [] if source.endswith(".json") else text.splitlines()
+    lines = [] if source.endswith(".json") else text.splitlines()[:_LINES]
     # What is a table is not also told that it is none of the words.
     told = [each for each in problems if not _is_other_branch(each)]
     return "; ".join(_one(each, lines, source, keys) for each in told[:_MOST])
@@ -89,7 +91,10 @@ def _what(problem: ErrorDetails, steps: Sequence[int | str], keys: Keys) -> str:
         return f'a list is wanted: `{key} = ["{example[:_SHOWN]}"]`'
     if kind == "literal_error":
         expected = problem.get("ctx", {}).get("expected")
-        return f"{given!r:.{_SHOWN}} is none of {expected}"
+        # What is deep is not shown: it may be too deep to be.
+        flat = isinstance(given, str | int | float)
+        what = f"{given!r:.{_SHOWN}}" if flat else f"a {type(given).__name__}"
+        return f"{what} is none of {expected}"
     return _WANTED.get(kind, problem["msg"])
 
 

@@ -65,7 +65,7 @@ def show(
 
 @app.command(
     help="Say whether the file, and those put aside before it, are as written.",
-    epilog="Exits 1 and says where when something was changed, removed or moved.",
+    epilog="Exits 1 and says where something was changed, added, removed or moved.",
 )
 def verify(
     file: _File,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 
-from isobox._audit.files import Descriptor
+from isobox._audit.files import Descriptor, missing, status_of
 from isobox._audit.head import SIZE, HeadError, read_head
 from isobox._audit.key import key_of_environment, key_of_file
 from isobox._audit.reading import (
@@ -33,7 +33,7 @@ from isobox.cli.status import complain, one_line
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
@@ -47,6 +47,9 @@ _OPEN: Final = 10_000
 #: Characters of a text in a table.
 _WIDE: Final = 500
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+#: The weakest first.
+_LEVELS: Final = ("none", "partial", "strong")
+_TITLES: Final = ("time", "workspace", "what", "of", "result")
 _HASH: Final = re.compile("[0-9a-f]{64}")
 _OTHER: Final = frozenset(
     {"seq", "prev", "hash", "time", "workspace", "backend", "number", "kind", "event"}
@@ -79,16 +82,33 @@ async def show(path: str, wanted: Wanted, *, last: int, as_json: bool) -> int:
     """Print what happened.
 
     Raises:
+        InvalidArgumentError: It is no audit log: no line of it is a record.
         OSError: The file cannot be read.
     """
-    found = entries(records(files_of(path)))
+    if status_of(path) is None:
+        raise missing(os.path.abspath(path))
+    found = entries(_of_a_log(path))
     shown = deque((entry for entry in found if wanted.has(entry)), last)
     if as_json:
         for entry in shown:
             print(_json(entry))  # noqa: T201
-    else:
+    elif sys.stdout.isatty():
         _print_table(shown)
+    else:
+        _print_lines([_TITLES, *map(_cells, shown)])
     return 0
+
+
+def _of_a_log(path: str) -> Iterator[Record]:
+    count, is_log = 0, False
+    for record in records(files_of(path)):
+        count += 1
+        is_log |= "seq" in record and "hash" in record
+        yield record
+    if count and not is_log:
+        raise InvalidArgumentError(
+            f"{path}: this is no audit log; none of its {count} lines is a record"
+        )
 
 
 async def follow(path: str, wanted: Wanted, *, as_json: bool) -> int:
@@ -98,6 +118,8 @@ async def follow(path: str, wanted: Wanted, *, as_json: bool) -> int:
         OSError: The file cannot be read.
         BrokenPipeError: Nobody reads it any more.
     """
+    if status_of(path) is None:
+        raise missing(os.path.abspath(path))
     following = Following(path)
     complain(f"following {path}; Ctrl-C ends it")
     told = _json if as_json else line
@@ -136,6 +158,8 @@ async def tell_head(path: str, key_file: str | None) -> int:
         InvalidArgumentError: The head was changed, or sealed with another key.
         OSError: It cannot be read.
     """
+    if status_of(path) is None and status_of(head_path(path)) is None:
+        raise missing(os.path.abspath(path))
     file = Descriptor(head_path(path), os.O_RDONLY)
     try:
         head = read_head(os.pread(file.number, SIZE + 1, 0), Seal(_key(key_file)))
@@ -157,12 +181,23 @@ def _print_table(shown: Iterable[Entry]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table("time", "workspace", "what", "of", "result", box=None, pad_edge=False)
+    table = Table(*_TITLES, box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
     for entry in shown:
         style = "red" if entry.has_failed else ""
+        is_short = True if entry.record.get("kind") == "lifecycle" else None
         # SAFETY: as Text, in which no markup is obeyed.
-        table.add_row(*(Text(cell, style) for cell in _cells(entry)))
+        cells = [Text(cell, style, no_wrap=is_short) for cell in _cells(entry)]
+        table.add_row(*cells)
     _console().print(table)
+
+
+def _print_lines(rows: list[tuple[str, ...]]) -> None:
+    """Print one line for each row, however long, for a pipe or a file."""
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
+    for row in rows:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        print("  ".join([*padded, *filter(None, row[3:])]).rstrip())  # noqa: T201
 
 
 def _console() -> Console:
@@ -210,6 +245,8 @@ def _cell(value: object) -> str:
 
 def _about(record: Record) -> str:
     known = dictionary(record.get("facts"))
+    if isinstance(record.get("isolation"), dict):
+        return _held(record)
     if "facts" not in record:
         known = {name: record[name] for name in record if name not in _OTHER}
     argv = known.get("argv")
@@ -222,6 +259,19 @@ def _about(record: Record) -> str:
         if name in known:
             return str(known[name])
     return json.dumps(known) if known else ""
+
+
+def _held(record: Record) -> str:
+    """Return what isolates a workspace in a few words, the weakest first."""
+    by_level: dict[str, list[str]] = {}
+    for name, barrier in dictionary(record["isolation"]).items():
+        level = dictionary(barrier).get("level")
+        by_level.setdefault(level if level in _LEVELS else "odd", []).append(name)
+    return "; ".join(
+        f"{level}: {', '.join(by_level[level])}"
+        for level in ("odd", *_LEVELS)
+        if level in by_level
+    )
 
 
 def _result(entry: Entry) -> str:

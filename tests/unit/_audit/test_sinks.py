@@ -142,11 +142,16 @@ class Choosy:
 async def test_a_sink_that_fails_at_an_outcome_ends_no_sandbox(tmp_path, monkeypatch):
     timeout = asyncio.timeout
     monkeypatch.setattr(asyncio, "timeout", lambda delay: timeout(min(delay, 0.2)))
-    async with LocalWorkspace(tmp_path, audit=Choosy()) as workspace:
-        with pytest.raises(OSError, match="no space"):
-            await workspace.run("true", timeout=10)
-        sandbox = workspace._sandbox
-        assert sandbox.channel.failure is None
+    workspace = LocalWorkspace(tmp_path, audit=Choosy())
+    await workspace.initialize()
+    with pytest.raises(OSError, match="no space"):
+        await workspace.run("true", timeout=10)
+    sandbox = workspace._sandbox
+    assert sandbox.channel.failure is None
+    # The outcome is owed still, and the sandbox goes all the same.
+    with pytest.raises(OSError, match="no space"):
+        await workspace.close()
+    assert workspace._sandbox is None
 
 
 # -- out of the workload's reach ----------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -277,3 +278,97 @@ def test_the_users_own_comes_first(tmp_path, monkeypatch):
     policy = load_policy(tmp_path / "p.toml", defaults=True)
     assert policy.decide(run("make")).verdict == "deny"
     assert policy.decide(run("git push")).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("preset = 'auto'", "p.toml: version: it is missing; write `version = 1` "),
+        (
+            "version = 1\npreset = 'autoo'",
+            "p.toml:2: preset: 'autoo' is none of 'read_only', 'auto' or 'full_access'",
+        ),
+        (
+            (
+                "version = 1\n[[rules]]\nverdict = 'ask'\n\n[[rules]]\n"
+                "verdict = 'deny'\nprograms = 'git'"
+            ),
+            'p.toml:7: rules.1.programs: a list is wanted: `programs = ["git"]`',
+        ),
+        (
+            "version = 1\n[[rules]]\nprograms = ['x']",
+            'p.toml:2: rules.0.verdict: it is missing; write `verdict = "deny"`',
+        ),
+        (
+            "version = 1\n[[rules]]\nverdict = 'ask'\nprogram = ['x']",
+            "p.toml:4: rules.0.program: no such key; is it `programs`?",
+        ),
+        (
+            "version = 1\n[network]\n# hosts\nhost = ['a.test']",
+            "p.toml:4: network.host: no such key; is it `hosts`?",
+        ),
+        (
+            "version = 1\n[[rules]]\nverdict = 'ask'\nexamples.matches = ['x']",
+            "p.toml:4: rules.0.examples.matches: no such key; is it `match`?",
+        ),
+        (
+            "version = 1\n[[rules]]\nverdict = 'ask'\nlarger_than = '5'",
+            "p.toml:4: rules.0.larger_than: a whole number is wanted, without quotes",
+        ),
+        ("version = 1\nrules = [{verdict = 'no'}]", "p.toml:2: rules.0.verdict: 'no'"),
+        ("version = 1\nnetwork = 'opn'", "p.toml:2: network: "),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_what_to_write(lines, said):
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse(lines, "p.toml")
+    assert caught.value.message.startswith(said)
+    assert "p.toml" not in caught.value.message[len(said) :] or "opn" in lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[rules]]\n" * 7000,
+        "version = 1\nnetwork.host = 1\n" + "#\n" * 32_000,
+        "version = 1\n[" + "a" * 60_000 + "]\nb = 1",
+        "version = 1\n" + " " * 60_000 + "a = 1",
+    ],
+)
+def test_where_a_mistake_is_takes_no_time_to_tell(text):
+    began = time.process_time()
+    with pytest.raises(InvalidArgumentError):
+        parse(text, "p.toml", tightening=True)
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        ('preset = "auto"\nnetwork.hosts = ["a.test"]', "ask"),
+        ('preset = "auto"\nnetwork.hosts = ["!a.test"]', "ask"),
+        (
+            'preset = "auto"\nnetwork = {hosts = ["a.test"], otherwise = "deny"}',
+            "deny",
+        ),
+        ('preset = "auto"', "deny"),
+        ('preset = "auto"\nnetwork.hosts = []', "deny"),
+        ('preset = "auto"\nnetwork = "none"', "deny"),
+        ('preset = "read_only"\nnetwork.hosts = ["a.test"]', "deny"),
+        ('network.hosts = ["a.test"]', "deny"),
+        ('network = {hosts = ["a.test"], otherwise = "ask"}', "ask"),
+    ],
+)
+def test_auto_asks_about_other_hosts_as_the_preset_does(lines, verdict):
+    op = abc.Connect(host="b.test", port=443, via="direct", reach=unreached)
+    assert parse(f"version = 1\n{lines}").decide(op).verdict == verdict
+
+
+@pytest.mark.parametrize("hosts", [["a.test"], ["!a.test"], []])
+def test_a_file_says_of_hosts_what_the_preset_says(hosts):
+    text = f'version = 1\npreset = "auto"\nnetwork.hosts = {json.dumps(hosts)}'
+    assert parse(text).network == Policy.auto(network=hosts).network
+
+
+async def unreached(_):
+    raise AssertionError("nothing is reached here")

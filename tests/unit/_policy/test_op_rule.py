@@ -199,3 +199,47 @@ def test_no_pattern_breaks_anything(pattern, path):
 def test_a_pattern_takes_no_long_time():
     rule = deny(paths=("/*a*a*a*a*a*a*a*b",))
     assert not denies(rule, write("/" + "a" * 100))
+
+
+SECRET = Rule(verdict="deny", paths=("secret/**",))
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        ("echo hi > secret/x", "deny"),
+        ("ls; { echo hi; } >> ./a/../secret/x", "deny"),
+        ("bash -c 'echo hi > /workspace/secret/x'", "deny"),
+        ("echo hi > public/x", "allow"),
+        ("cat secret/x", "allow"),
+        ("echo hi > $X", "ask"),
+        ('eval "$(cat x)"', "ask"),
+    ],
+)
+def test_a_rule_on_paths_alone_sees_redirections(script, verdict):
+    policies = [
+        Policy.allow_all().with_rules([SECRET]),
+        Policy.allow_all().with_rules([replace(SECRET, ops=("write",))]),
+        Policy.auto(rules=[SECRET]),
+        Policy.allow_all().tightened(Policy.allow_all().with_rules([SECRET])),
+    ]
+    op = Spawn(script=script, cwd="/workspace")
+    assert [policy.decide(op).verdict for policy in policies] == [verdict] * 4
+    for policy in policies:
+        said = [decision.verdict for _, decision in policy.explain(op)]
+        assert verdict in said
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        replace(SECRET, ops=("read",)),
+        replace(SECRET, ops=("remove",)),
+        replace(SECRET, verdict="allow"),
+        replace(SECRET, larger_than=10),
+        replace(SECRET, hosts=("a.test",)),
+        Rule(verdict="deny", ops=("write",)),
+    ],
+)
+def test_where_no_rule_is_about_redirections_no_script_is_read(rule):
+    assert not Policy.allow_all().with_rules([rule]).looks_inside

@@ -128,6 +128,6 @@ def test_what_is_of_another_kind_is_refused_at_once(kind, options, words):
 
 
 def test_whoever_takes_a_question_may_answer():
-    for one in (lambda question: bool(question), Pending(), min, lambda *_: True):
+    for one in (bool, Pending(), min, lambda *_: True):
         assert arguments.approve(one) is one
     assert arguments.approve(None) is None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from datetime import UTC, datetime
 
@@ -14,6 +18,7 @@ import pytest
 from tests.unit.cli.command_line import ISOBOX, PATIENCE, running
 
 from isobox._audit.reading import Entry
+from isobox._audit.records import Place, Seal
 from isobox._audit.sinks import JsonlSink
 from isobox.cli.trail import Wanted, line, moment
 from isobox.errors import InvalidArgumentError
@@ -28,8 +33,14 @@ def record(number, kind, *, workspace="w-1", when=None, **fields):
     return {**base, "number": number, "kind": kind, **fields}
 
 
+HELD = {
+    "process": {"level": "strong", "mechanism": "namespaces; " * 40},
+    "network": {"level": "none", "mechanism": "nothing"},
+    "resources": {"level": "partial", "mechanism": "rlimits\n" * 40},
+    "tenant": {"level": "none", "mechanism": "nothing"},
+}
 RECORDS = [
-    record(1, "lifecycle", event="initialize", isolation={"network": True}),
+    record(1, "lifecycle", event="initialize", isolation=HELD),
     record(2, "intent", op="spawn", facts={"argv": ["echo", "a b"], "cwd": "/w"}),
     record(3, "intent", op="write", facts={"path": "/w/notes", "size": 3}),
     record(3, "outcome", ok=False, seconds=0.25, error="PathError", message="no way"),
@@ -93,7 +104,10 @@ def test_show_is_a_table_of_what_happened(isobox, log):
     for row, words in zip(
         rows,
         [
-            ("initialize", '"network": true'),
+            (
+                "initialize",
+                "none: network, tenant; partial: resources; strong: process",
+            ),
             ("spawn", "echo 'a b'", "ok, 1.5 s, exit_code 3"),
             ("write", "/w/notes", "PathError, 0.25 s, no way"),
             ("question: connect", "a.example.org:443", "deny once by me, 2.0 s"),
@@ -103,6 +117,44 @@ def test_show_is_a_table_of_what_happened(isobox, log):
         strict=True,
     ):
         assert all(word in row for word in words), row
+
+
+def test_a_row_that_is_piped_is_one_line_in_any_width(isobox, log):
+    assert len(isobox("show", "a.jsonl", COLUMNS="40").stdout.splitlines()) == 7
+
+
+def test_a_life_is_one_line_in_a_terminal(log, tmp_path):
+    """The rows of a workspace's life are cut where a terminal ends."""
+    append(tmp_path / "b.jsonl", RECORDS[:1])
+    control, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    subprocess.run(
+        [*ISOBOX, "audit", "show", str(tmp_path / "b.jsonl")],
+        check=True,
+        stdout=terminal,
+        timeout=PATIENCE,
+        env={**os.environ, "COLUMNS": "80", "TERM": "dumb"},
+    )
+    os.close(terminal)
+    shown = os.read(control, 65536).decode().splitlines()
+    os.close(control)
+    assert len(shown) == 2
+    assert "initialize" in shown[1]
+    assert "none: network, tenant" in shown[1]
+
+
+@pytest.mark.parametrize("odd", [{}, {"a": 1}, {"a": {"level": []}}, {"a": {}}])
+def test_an_odd_isolation_is_a_line(odd):
+    fields = record(1, "lifecycle", event="initialize", isolation=odd)
+    assert line(Entry(fields)).endswith("odd: a" if odd else "initialize")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--failed"]])
+def test_what_is_no_log_is_not_shown(isobox, tmp_path, options):
+    (tmp_path / "policy.toml").write_text('version = 1\n{"a": 1}\n' * 900)
+    done = isobox("show", "policy.toml", *options)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "this is no audit log; none of its 1800 lines" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -184,11 +236,22 @@ def test_show_of_a_forged_record(odd):
         assert Wanted(failed=True, since=1).has(entry) in (True, False)
 
 
-def test_a_file_that_is_not_there(isobox):
+def test_a_file_that_is_not_there(isobox, tmp_path):
     for command in ("show", "verify", "follow", "head"):
         done = isobox(command, "absent.jsonl")
         assert done.returncode == 125
-        assert "absent.jsonl" in done.stderr
+        assert f"there is no such audit log: '{tmp_path}/absent.jsonl'" in done.stderr
+
+
+def test_the_directory_that_is_missing_is_named(isobox, tmp_path):
+    said = f"the directory of the audit log is missing; make it: '{tmp_path}/no'"
+    for command in ("show", "verify", "follow", "head"):
+        done = isobox(command, "no/a.jsonl")
+        assert done.returncode == 125
+        assert said in done.stderr
+    with pytest.raises(FileNotFoundError) as error:
+        JsonlSink(tmp_path / "no" / "a.jsonl")
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "x", "5", "5y", "99999999999d", "2020-13-01"])
@@ -272,14 +335,45 @@ def test_verify_with_a_key(isobox, tmp_path):
         assert "another key" in odd.stderr
 
 
-def test_verify_tells_of_a_process_that_was_stopped(isobox, log):
-    with log.open("ab") as file:
-        file.write(b'{"seq":11,"pr')
+def test_verify_tells_of_a_process_that_was_stopped(isobox, log, monkeypatch):
+    sink, write = JsonlSink(log), os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[:13]))
+        with pytest.raises(OSError, match="only part"):
+            sink.put({"n": 1})
+    sink.close()
     done = isobox("verify", "a.jsonl")
     assert (done.returncode, "11: torn: 13 bytes" in done.stderr) == (1, True)
     JsonlSink(log).close()
     done = isobox("verify", "a.jsonl")
     assert (done.returncode, "13 bytes before it" in done.stderr) == (0, True)
+
+
+def test_verify_tells_of_what_was_added_for_good(isobox, log):
+    last = json.loads(log.read_bytes().splitlines()[-1])
+    answer = record(7, "answer", answer="allow once by alice", seconds=1.0)
+    line, _ = Seal().line(answer, Place(last["seq"], last["hash"]))
+    with log.open("ab") as file:
+        file.write(line)
+    done = isobox("verify", "a.jsonl")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{log}:11: ahead: it and what follows come after record 10" in done.stderr
+    append(log, RECORDS)
+    done = isobox("verify", "a.jsonl")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{log}:12: ahead: 1 records before it came after record 10" in done.stderr
+    assert "chain: recovered" in isobox("show", "a.jsonl").stdout
+
+
+def test_verify_tells_of_a_line_that_isobox_did_not_write(isobox, log):
+    with log.open("ab") as file:
+        file.write(b"xx\n")
+    for _ in range(2):
+        done = isobox("verify", "a.jsonl")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{log}:11: added: 3 bytes that isobox did not write" in done.stderr
+        with pytest.raises(OSError, match="Find out who wrote it"):
+            JsonlSink(log)
 
 
 # -- follow -----------------------------------------------------------------------

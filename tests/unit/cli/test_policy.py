@@ -97,6 +97,43 @@ def test_a_rule_on_a_tool_is_explained(tmp_path):
         assert said.startswith(f"{verdict}: ")
 
 
+def test_a_call_of_an_mcp_tool_is_explained(tmp_path):
+    path = tmp_path / "tools.toml"
+    path.write_text(
+        'version = 1\n[[rules]]\nverdict = "deny"\nops = ["tool"]\n'
+        'tools = ["mcp__git__*"]\n'
+    )
+    for tool, verdict in (("mcp__git__a__b", "deny"), ("mcp__other__log", "allow")):
+        code, said = invoke("explain", "--policy", str(path), "--tool", tool)
+        assert (code, said.partition(":")[0]) == (0, verdict)
+
+
+def test_what_is_said_of_other_hosts_is_named(file, tmp_path):
+    connect = ("--connect", "other.example.org")
+    _, said = invoke("explain", "--policy", file, *connect)
+    assert said == (
+        "ask: no rule is about other.example.org:443, and the network's `otherwise` "
+        "is ask (rule 'otherwise')\n"
+    )
+    _, said = invoke("explain", "--preset", "auto", *connect)
+    assert said == (
+        "deny: no rule allows other.example.org:443, and the network's `otherwise` "
+        "is deny (rule 'default')\n"
+    )
+
+
+def test_a_rule_that_names_nothing_is_warned_of(tmp_path):
+    path = tmp_path / "all.toml"
+    path.write_text(
+        'version = 1\n[[rules]]\nverdict = "deny"\nprograms = ["x"]\n'
+        '[[rules]]\nname = "mine"\nverdict = "deny"\n'
+    )
+    code, said = invoke("check", str(path))
+    assert code == 0
+    assert f"{path}:5: warning: rule 'mine' names nothing" in said
+    assert said.count("warning") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "verdict"),
     [
@@ -105,7 +142,8 @@ def test_a_rule_on_a_tool_is_explained(tmp_path):
         (["--remove", "x"], "allow"),
         (["--connect", "www.example.org:443"], "allow"),
         (["--connect", "EVIL.example.org.:443"], "deny"),
-        (["--connect", "other.example.org:443"], "deny"),
+        (["--connect", "other.example.org:443"], "ask"),
+        (["--tool", "mcp__git__git_log"], "allow"),
         (["--connect", "www.example.org"], "allow"),
     ],
 )
@@ -121,6 +159,9 @@ def test_other_operations_are_explained(file, arguments, verdict):
         [],
         ["--read", "x", "--write", "y"],
         ["--connect", "www.example.org:x"],
+        ["--tool", "Bash"],
+        ["--tool", "mcp__git"],
+        ["--tool", "mcp____log"],
         ["--preset", "yolo", "ls"],
         ["--policy", "/nowhere", "ls"],
     ],

@@ -132,12 +132,14 @@ class Recipe:
 
     def hand(self) -> dict[str, object]:
         """Return the description of a container that only holds the volume."""
+        # What commands may not write, it has to make theirs all the same.
+        volume = {**self._workspace(), "ReadOnly": False}
         return {
             "Image": self.image.id,
             "Cmd": ["-"],
             "NetworkDisabled": True,
             "Labels": {labels.ANONYMOUS: "1"},
-            "HostConfig": {"NetworkMode": "none", "Mounts": [self._workspace()]},
+            "HostConfig": {"NetworkMode": "none", "Mounts": [volume]},
         }
 
     def host(self) -> dict[str, object]:

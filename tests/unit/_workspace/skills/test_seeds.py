@@ -127,8 +127,8 @@ async def test_a_bad_seed_is_an_error(tmp_path, project):
     bad = directory(tmp_path, "bad", text="nothing")
     with pytest.raises(InvalidArgumentError, match="/bad: it is no skill"):
         await names(directory(tmp_path, "one"), bad, project=project)
+    good = directory(tmp_path, "two")
     with pytest.raises(ArchiveError, match=r"^skills\[1\]: \.\./a: "):
-        good = directory(tmp_path, "two")
         await names(good, tar_of(("../a", b"")), project=project)
     for one in ("path", b"bytes", tmp_path):
         with pytest.raises(InvalidArgumentError, match="list"):
