@@ -25,10 +25,10 @@ KINDS = {"local": LocalWorkspace, "bubblewrap": BubblewrapWorkspace}
 DENIES = Policy.allow_all().with_rules(
     [Rule(verdict="deny", name="secrets", paths=("secrets", "secrets/**"))]
 )
-#: `folder` and `deep/up/x` are secrets, `file` is a secret, `turn` leads to both.
+#: Not by a redirection, which is denied. `folder` and `deep/up/x` are secrets, `file` is a secret, `turn` leads to both.
 LINKS = """
     mkdir -p secrets public deep
-    echo key > secrets/key; echo p > public/p
+    echo key | tee secrets/key; echo p > public/p
     ln -s secrets folder; ln -s secrets/key file; ln -s public fine
     ln -s ../deep deep/up; ln -s ../folder deep/x
     ln -s /proc/self/cwd/secrets magic; ln -s nothing/../secrets/new dangling

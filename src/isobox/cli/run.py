@@ -93,12 +93,26 @@ async def run(request: Request) -> int:
 
 
 async def _run(request: Request) -> int:
+    _refuse_record(request)
     async with await opened(request) as workspace:
         if request.as_json:
             return await _captured(workspace, request)
         status = await _shown(workspace, request)
         network.tell(workspace.denials())
         return status
+
+
+def _refuse_record(request: Request) -> None:
+    shows = not request.as_json and not request.asks and _is_interactive()
+    if request.record is not None and not shows:
+        raise InvalidArgumentError(
+            f"--record {request.record}: it records a terminal, and this is none; use "
+            "a terminal, and not --json, --ask or --ask-network with it"
+        )
+
+
+def _is_interactive() -> bool:
+    return os.isatty(STDIN) and os.isatty(STDOUT)
 
 
 async def opened(
@@ -134,13 +148,8 @@ async def _shown(workspace: _WithDirectory, request: Request) -> int:
         # The terminal is for the questions.
         piped = not os.isatty(STDIN)
         return await _streamed(workspace, request, workspace.person.show, piped=piped)
-    if os.isatty(STDIN) and os.isatty(STDOUT):
+    if _is_interactive():
         return await _interactive(workspace, request)
-    if request.record is not None:
-        raise InvalidArgumentError(
-            "--record: it records a terminal, and this is none; use a terminal, and "
-            "not --json or --ask with it"
-        )
     return await _streamed(workspace, request, copy, piped=True)
 
 

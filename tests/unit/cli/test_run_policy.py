@@ -75,6 +75,22 @@ def test_what_makes_no_sense_is_refused(isobox, options):
     assert options[1].encode() in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--json", "--ask", "--ask-network"])
+def test_a_recording_needs_a_terminal_of_its_own(terminal, tmp_path_factory, option):
+    recording = tmp_path_factory.mktemp("recording") / "made.cast"
+    user = terminal("run", "--record", str(recording), option, "--", "true")
+    user.expect(b"it records a terminal, and this is none")
+    assert user.end() == 125
+    assert not recording.exists()
+
+
+def test_a_recording_is_kept_out_of_the_directory(terminal, tmp_path):
+    user = terminal("run", "--record", "made", "--", "true")
+    user.expect(b"is inside the workspace's directory")
+    assert user.end() == 125
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_terminal_is_recorded(terminal, tmp_path_factory):
     recording = tmp_path_factory.mktemp("recording") / "made.cast"
     script = "stty size; echo rea''dy"
