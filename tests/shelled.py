@@ -17,6 +17,7 @@ import tempfile
 import termios
 from pathlib import Path
 
+from tests import trees
 from typing_extensions import override
 
 from isobox import Availability, WorkspaceBase
@@ -29,14 +30,6 @@ from isobox.testing.processes import kill_tree
 
 #: Reaps, and takes no signal from inside.
 _FIRST = "echo ready; trap : CHLD TERM; while :; do sleep 3600 & wait; done"
-#: Debian's busybox has none, and the contract asks it for the environment.
-_PRINTENV = r"""#!/bin/sh
-[ $# = 0 ] && exec env
-for name; do
-  eval "[ \"\${$name+set}\" ]" || exit 1
-  eval "printf '%s\n' \"\$$name\""
-done
-"""
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/agent"}
 _HELD = Barrier("strong", "namespaces of the test's own")
 _ISOLATION = dict.fromkeys(DIMENSIONS, _HELD)
@@ -54,8 +47,7 @@ def busybox_root() -> str:
     for name in names.stdout.decode().split():
         if name != "busybox":
             (root / "bin" / name).symlink_to("busybox")
-    (root / "bin/printenv").write_text(_PRINTENV)
-    (root / "bin/printenv").chmod(0o755)
+    trees.add_printenv(root)
     _furnish(root)
     (root / "usr").mkdir()
     (root / "usr/bin").symlink_to("../bin")

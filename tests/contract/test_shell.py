@@ -70,7 +70,9 @@ class TestCoreutils(ShellFallbackContract):
 
 class TestToolsCoreutils(ToolsContract):
     sampled = 3
-    capabilities = frozenset({"posix_shell", "proc", "cancel", "kill_tree", "isolated"})
+    capabilities = frozenset(
+        {"posix_shell", "proc", "cancel", "kill_tree", "no_network", "isolated"}
+    )
 
     @override
     def make_workspace(self, **options):
