@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import threading
@@ -52,14 +53,13 @@ class Furnished(MemoryWorkspace):
     """A workspace with the suite's tools beside its own."""
 
     @override
-    async def list_tools(self, **options):
-        import base64  # noqa: PLC0415
-
+    async def _own_tools(self, session_id):
         image = DataBlock("image/png", base64.b64decode(PNG))
         simple = TextBlock("This is a simple text response for testing.")
         wrong = TextBlock("This tool intentionally returns an error for testing")
-        return [
-            *await super().list_tools(**options),
+        session, tools = await super()._own_tools(session_id)
+        return session, [
+            *tools,
             Named("test_simple_text", simple),
             Named("test_image_content", image),
             Named("test_error_handling", wrong, is_error=True),

@@ -126,8 +126,9 @@ async def test_no_words_of_a_command_permit_more(tmp_path, words):
 
 #: What else runs on the host, each with an argv of its own: `bwrap --help`, a
 #: look at an interpreter, the mount of a private view, what plants listeners in a
-#: network namespace, a command that a user names as a secret's source, and what
-#: reads scripts for a policy.
+#: network namespace, a command that a user names as a secret's source, what reads
+#: scripts for a policy, what matches for the shell fallback, and a look at runsc;
+#: one file names such calls alone.
 STARTERS = {
     "_channel/start.py",
     "_backends/bubblewrap/binary.py",
@@ -136,6 +137,9 @@ STARTERS = {
     "_linux/planting.py",
     "_egress/sources.py",
     "_layers/reader.py",
+    "_shell/aside.py",
+    "_backends/gvisor/binary.py",
+    "_policy/python_runs.py",
 }
 
 

@@ -29,7 +29,7 @@ def canned(monkeypatch, level, **reached):
         **{name: ("reached", detail) for name, detail in reached.items()},
     }
 
-    async def measured(backend):
+    async def measured(backend, **_options):
         assert backend == "walled"
         return judge(claims, outcomes)
 
