@@ -101,7 +101,7 @@ def test_timeout_is_124(isobox):
         (["--backend", "local", "--workdir", "missing", "true"], "missing"),
         (["--backend", "local", "--env", "X", "true"], "NAME=VALUE"),
         (["--backend", "local", "--timeout", "-1", "true"], "timeout"),
-        (["--backend", "local", "--audit", "no/such/file", "true"], "no/such/file"),
+        (["--backend", "local", "--audit", "no/such/file", "true"], "no/such"),
         (["--backend", "local", "--bogus", "true"], "--bogus"),
         (["--backend", "local"], "CMD"),
         (["--backend", "local", ""], "empty"),
