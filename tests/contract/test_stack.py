@@ -12,6 +12,8 @@ from isobox._audit.sinks import Record
 from isobox.abc import (
     OPS,
     Apply,
+    Attach,
+    CallTool,
     Checkpoint,
     Connect,
     Dial,
@@ -30,6 +32,7 @@ from isobox.abc import (
     Remove,
     Replacement,
     Restore,
+    Running,
     SandboxSpec,
     Scan,
     Script,
@@ -65,8 +68,10 @@ _ONE_OF_EACH = {
     Diff: Diff(),
     Apply: Apply(),
     Discard: Discard(),
+    Attach: Attach(id="0"),
+    Running: Running(),
 }
-_NOT_IN_MEMORY = (Dial, Listen, Diff, Apply, Discard)
+_NOT_IN_MEMORY = (Dial, Listen, Diff, Apply, Discard, Attach, Running)
 
 
 def _outcomes(records: list[Record], number: object) -> list[Record]:
@@ -138,8 +143,8 @@ def anyio_backend():
 
 
 def test_there_is_one_of_each():
-    # What leaves a sandbox, and what only waits, is no method of it.
-    assert set(_ONE_OF_EACH) == set(OPS) - {Connect, Checkpoint}
+    # What leaves a sandbox, what asks a server, and what only waits are no methods.
+    assert set(_ONE_OF_EACH) == set(OPS) - {Connect, CallTool, Checkpoint}
 
 
 @pytest.mark.parametrize("op", _ONE_OF_EACH.values(), ids=lambda op: op.name)
