@@ -34,16 +34,20 @@ class State:
     Args:
         kind: What is kept, which names the folder.
         directory: The directory's path on the host.
+        empty: What is read, and changed, where nothing is kept.
     """
 
-    def __init__(self, kind: str, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, kind: str, directory: str | os.PathLike[str], *, empty: object = None
+    ) -> None:
+        self._empty = empty
         self._directory = os.path.realpath(directory)
         name = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:32]
         self._home = os.path.join(home(), kind)
         self.path = os.path.join(self._home, f"{name}.json")
 
     def read(self) -> object:
-        """Return what is kept; None if nothing is.
+        """Return what is kept, or what stands for nothing.
 
         Raises:
             ValueError: The file is too large, or no JSON.
@@ -53,7 +57,7 @@ class State:
             with self._opened() as folder:
                 return self._read(folder)
         except FileNotFoundError:
-            return None
+            return self._empty
 
     def change(self, change: Callable[[object], object]) -> None:
         """Replace what is kept by what `change` makes of it.
@@ -68,7 +72,7 @@ class State:
         self._refuse_inside()
         os.makedirs(self._home, mode=0o700, exist_ok=True)
         with self._opened() as folder, _locked(folder, self._name(".lock")):
-            before: object = None
+            before = self._empty
             with contextlib.suppress(FileNotFoundError):
                 before = self._read(folder)
             self._write(folder, json.dumps(change(before), indent=1).encode("ascii"))

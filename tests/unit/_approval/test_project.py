@@ -16,6 +16,7 @@ from isobox._approval import project as module
 from isobox._approval.memory import ApprovalsWarning
 from isobox._approval.project import Project
 from isobox._approval.question import Answer, Answers
+from isobox._workdir import state as files
 
 pytestmark = pytest.mark.anyio
 
@@ -226,11 +227,11 @@ def test_what_is_written_at_once_is_all_kept(work):
 def test_who_waits_too_long_for_the_lock_gives_up(work, monkeypatch):
     project = Project(work)
     project.keep([A], YES)
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(files, "_PATIENCE", 0.05)
     folder = os.open(os.path.dirname(project.path), os.O_RDONLY)
     try:
         with (
-            module._locked(folder, project._name(".lock")),
+            files._locked(folder, project._state._name(".lock")),
             pytest.raises(OSError, match="another process"),
         ):
             project.keep([B], YES)
