@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isobox.cli import options  # noqa: TC001 - typer reads it
 from isobox.cli.audit import app as audit_app
 from isobox.cli.image import app as image_app
 from isobox.cli.mcp import app as mcp_app
@@ -62,7 +63,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def before(
     *,
     _version: Annotated[
         bool,
@@ -85,68 +86,29 @@ def run(
         typer.Argument(metavar="CMD", help="Program and arguments, as they are."),
     ],
     *,
-    backend: Annotated[
-        str | None,
-        typer.Option(help="What isolates it; bubblewrap, or seatbelt on macOS."),
-    ] = None,
-    workdir: Annotated[
-        str | None,
-        typer.Option(help="Directory it may change; the current one if not given."),
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="The image of a container: its name or id.")
-    ] = None,
-    runtime: Annotated[
-        str | None,
-        typer.Option(help="What runs a container, as runsc; the engine's default."),
-    ] = None,
+    backend: options.Backend = None,
+    workdir: options.Workdir = None,
+    image: options.Image = None,
+    runtime: options.Runtime = None,
     user: Annotated[
         str | None,
         typer.Option(metavar="UID[:GID]", help="Whom a container's commands run as."),
     ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K=V", help="A variable that it sees; repeatable."),
-    ] = None,
+    env: options.Env = None,
     timeout: Annotated[
         float | None, typer.Option(help="Seconds until it is killed.")
     ] = None,
-    memory: Annotated[
-        int | None, typer.Option(help="Bytes of memory that it may use.")
-    ] = None,
-    mount: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="What else it sees, read-only; repeatable."),
-    ] = None,
+    memory: options.Memory = None,
+    mount: options.Mounts = None,
     unprotected: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME", help="A protected name, as .git, that it may write."
         ),
     ] = None,
-    min_isolation: Annotated[
-        str,
-        typer.Option(
-            metavar="LEAST",
-            help="Start with less than full isolation: no_proc or landlock.",
-        ),
-    ] = "full",
-    network: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="What it may connect to; !HOST denies, ?HOST asks; or open, or "
-            "none; repeatable.",
-        ),
-    ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SOURCE@HOST[,HOST]",
-            help="What is attached outside to its requests to these hosts; SOURCE "
-            "is env:VAR, file:/PATH or command:PROGRAM; repeatable.",
-        ),
-    ] = None,
+    min_isolation: options.MinIsolation = "full",
+    network: options.Networks = None,
+    secret: options.Secrets = None,
     ask_network: Annotated[
         bool,
         typer.Option(
@@ -155,14 +117,7 @@ def run(
             "terminal then.",
         ),
     ] = False,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="What it may do, most general file first; .isobox/policy.toml of "
-            "the directory can only forbid more; repeatable.",
-        ),
-    ] = None,
+    policy: options.Policies = None,
     preset: Annotated[
         str | None,
         typer.Option(help="A ready-made policy: read_only, auto or full_access."),
@@ -178,9 +133,7 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,
-    audit: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Append records to this file.")
-    ] = None,
+    audit: options.Audit = None,
     record: Annotated[
         str | None,
         typer.Option(
@@ -234,9 +187,7 @@ def egress(
 @app.command(help="Say which backends work here, and what the others need.")
 def doctor(
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print it as one JSON object.")
-    ] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Examine this machine."""
     from isobox.cli import doctor as _doctor  # noqa: PLC0415
@@ -247,9 +198,7 @@ def doctor(
 @app.command(help="Run a real project's tests in a sandbox, then try to break out.")
 def demo(
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print it as one JSON object.")
-    ] = False,
+    as_json: options.AsJson = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the project's directory there.")
     ] = False,
@@ -270,16 +219,9 @@ def probe(
         str | None,
         typer.Option(help="What to probe; bubblewrap, or seatbelt on macOS."),
     ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="The image of a container: its name or id.")
-    ] = None,
-    runtime: Annotated[
-        str | None,
-        typer.Option(help="What runs a container, as runsc; the engine's default."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print it as one JSON object.")
-    ] = False,
+    image: options.Image = None,
+    runtime: options.Runtime = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure what a backend lets through."""
     from isobox.cli import probe as _probe  # noqa: PLC0415

@@ -10,6 +10,7 @@ from typing import Annotated
 import click
 import typer
 
+from isobox.cli import options  # noqa: TC001 - typer reads it
 from isobox.cli.status import finish
 
 app = typer.Typer(
@@ -25,59 +26,16 @@ app = typer.Typer(
 def serve(
     context: typer.Context,
     *,
-    backend: Annotated[
-        str | None,
-        typer.Option(help="What isolates it; bubblewrap, or seatbelt on macOS."),
-    ] = None,
-    workdir: Annotated[
-        str | None,
-        typer.Option(help="Directory it may change; the current one if not given."),
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="The image of a container: its name or id.")
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K=V", help="A variable that it sees; repeatable."),
-    ] = None,
-    memory: Annotated[
-        int | None, typer.Option(help="Bytes of memory that it may use.")
-    ] = None,
-    mount: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="What else it sees, read-only; repeatable."),
-    ] = None,
-    min_isolation: Annotated[
-        str,
-        typer.Option(
-            metavar="LEAST",
-            help="Start with less than full isolation: no_proc or landlock.",
-        ),
-    ] = "full",
-    network: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="What it may connect to; !HOST denies, ?HOST asks; or open, or "
-            "none; repeatable.",
-        ),
-    ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SOURCE@HOST[,HOST]",
-            help="What is attached outside to its requests to these hosts; SOURCE "
-            "is env:VAR, file:/PATH or command:PROGRAM; repeatable.",
-        ),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="What it may do, most general file first; .isobox/policy.toml of "
-            "the directory can only forbid more; repeatable.",
-        ),
-    ] = None,
+    backend: options.Backend = None,
+    workdir: options.Workdir = None,
+    image: options.Image = None,
+    env: options.Env = None,
+    memory: options.Memory = None,
+    mount: options.Mounts = None,
+    min_isolation: options.MinIsolation = "full",
+    network: options.Networks = None,
+    secret: options.Secrets = None,
+    policy: options.Policies = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -85,9 +43,7 @@ def serve(
             "there is no --policy."
         ),
     ] = None,
-    audit: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Append records to this file.")
-    ] = None,
+    audit: options.Audit = None,
     servers: Annotated[
         str | None,
         typer.Option(
