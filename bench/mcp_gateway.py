@@ -71,9 +71,8 @@ async def _isobox() -> AsyncIterator[Callable[[], Awaitable[object]]]:
 
 @contextlib.asynccontextmanager
 async def _plain() -> AsyncIterator[Callable[[], Awaitable[object]]]:
-    from mcp.client.stdio import StdioServerParameters  # noqa: PLC0415
-
     from mcp import Client  # noqa: PLC0415
+    from mcp.client.stdio import StdioServerParameters  # noqa: PLC0415
 
     server = StdioServerParameters(command="/usr/bin/python3", args=[str(_server())])
     async with Client(server, cache=None) as client:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import mcp_types as types
 import pytest
+from mcp import Client
 
 from isobox import LocalWorkspace, McpServer, MemorySink, Policy, Rule
 from isobox._approval.question import Question
@@ -20,7 +21,6 @@ from isobox.mcp import Questions, server
 from isobox.mcp.questions import text
 from isobox.testing import mcp_server
 from isobox.testing.fake import MemoryWorkspace
-from mcp import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

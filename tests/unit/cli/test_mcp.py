@@ -10,12 +10,12 @@ import subprocess
 import anyio
 import httpx2
 import pytest
+from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from tests.unit.cli.command_line import ISOBOX
 
 from isobox.testing import mcp_server
-from mcp import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(200)]
 

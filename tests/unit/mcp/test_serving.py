@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import mcp_types as types
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from isobox import McpServer, MemorySink, Policy, Rule
@@ -16,7 +17,6 @@ from isobox.mcp import Questions, server
 from isobox.mcp.questions import answer_of, text
 from isobox.testing import mcp_server
 from isobox.testing.fake import MemoryWorkspace
-from mcp import Client
 
 pytestmark = pytest.mark.anyio
 

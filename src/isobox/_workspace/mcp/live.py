@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import anyio
 import mcp_types as types
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -17,7 +18,6 @@ from isobox._workspace.mcp import listing, sdk_log
 from isobox._workspace.mcp.listing import Listings
 from isobox._workspace.mcp.log import Log
 from isobox.errors import IsoboxError, McpError, McpTimedOutError
-from mcp import Client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     import mcp_types as types
+    from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
     from isobox._core.ops import Asked
     from isobox._workspace.base import WorkspaceBase
     from isobox._workspace.mcp.live import Live
     from isobox._workspace.mcp.servers import Servers
-    from mcp import Client
 
 R = TypeVar("R")
 
