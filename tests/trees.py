@@ -1,7 +1,8 @@
 """The root file systems that tests run in, as archives.
 
 debootstrap takes half a minute and the mirror of the distribution. With
-`ISOBOX_TEST_CACHE`, a directory, it is asked once for each state of the recipe.
+`ISOBOX_TEST_CACHE`, a directory, it is asked once for each state of the recipe;
+`python tests/trees.py DIRECTORY` does so ahead.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -81,6 +83,8 @@ def _make(place: Path, wanted: Archives) -> None:
 def _debootstrap(root: Path) -> None:
     done = subprocess.run(
         [
+            # What it mounts is gone with it, also when it is ended in the middle.
+            *("unshare", "--mount", "--propagation", "private", "--"),
             *("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"),
             *(SUITE, str(root), MIRROR),
         ],
@@ -118,3 +122,7 @@ def _empty(path: Path) -> None:
         path.mkdir()
     else:
         path.unlink()
+
+
+if __name__ == "__main__":
+    archives(Path(sys.argv[1]))

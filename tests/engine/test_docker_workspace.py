@@ -264,6 +264,14 @@ async def test_a_limit_that_cannot_be_held_is_an_error(made):
 # -- what is told ------------------------------------------------------------------
 
 
+async def test_who_wants_no_python_takes_it_from_nobody_else(engine, made):
+    async with made(python="none") as workspace:
+        assert described(engine, workspace)["Config"]["Labels"]["isobox.kind"] == "none"
+    async with made() as workspace:
+        labels = described(engine, workspace)["Config"]["Labels"]
+        assert labels["isobox.kind"] == "image"
+
+
 async def test_an_image_that_is_not_there_is_told(made):
     with pytest.raises(BackendUnavailableError, match="no image 'nobody/has-it'"):
         async with made(image="nobody/has-it"):

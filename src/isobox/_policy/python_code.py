@@ -130,7 +130,8 @@ def _parsed(source: str) -> ast.Module | str:
             # Odd escapes in hostile text are no warning about our own code.
             warnings.simplefilter("ignore")
             return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
+        # SystemError: CPython before 3.11.8, where one parse interrupts another.
         return "it is not Python that can be read"
 
 

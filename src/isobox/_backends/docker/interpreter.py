@@ -29,8 +29,9 @@ _ORDER: Final[dict[PythonOption, tuple[Kind, ...]]] = {
     "none": ("none",),
 }
 
-#: What images were found to need, by their digest.
-_found: dict[str, Kind] = {}
+#: What was found not to work where something else did: images by their digest,
+#: and the runtime that ran them.
+_lacking: dict[tuple[str, str | None], set[Kind]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,14 @@ class Interpreter:
         return [*self.start, *daemon.relay_argv("")[1:]]
 
 
-def kinds(option: PythonOption, image: Image) -> tuple[Kind, ...]:
-    """Return what to try for an image, in this order."""
-    order = _ORDER[option]
-    known = _found.get(image.id)
-    return order[order.index(known) :] if known in order else order
+def kinds(
+    option: PythonOption, image: Image, runtime: str | None = None
+) -> tuple[Kind, ...]:
+    """Return what to try for an image under a runtime, in this order."""
+    lacking = _lacking.get((image.id, runtime), set())
+    return tuple(each for each in _ORDER[option] if each not in lacking) or (
+        _ORDER[option]
+    )
 
 
 def named(label: str) -> tuple[Kind, ...]:
@@ -69,9 +73,9 @@ def named(label: str) -> tuple[Kind, ...]:
     return every[every.index(label) :][:1] if label in every else ()
 
 
-def learn(image: Image, kind: Kind) -> None:
-    """Remember what an image needed."""
-    _found[image.id] = kind
+def lack(image: Image, kind: Kind, runtime: str | None = None) -> None:
+    """Remember what did not work for an image where something else did."""
+    _lacking.setdefault((image.id, runtime), set()).add(kind)
 
 
 async def get(kind: Kind, image: Image, place: Place) -> Interpreter:

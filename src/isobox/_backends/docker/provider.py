@@ -101,7 +101,7 @@ async def _inhabited(
 ) -> DockerSandbox | DockerShellSandbox:
     """Reach the workspace's container with the first Python that works, or none."""
     kinds = await _kinds(engine, recipe)
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
         try:
             inhabit = _shelled if kind == "none" else _guested
             made = await inhabit(kind, engine, recipe, ability, shown)
@@ -109,15 +109,17 @@ async def _inhabited(
             if kind == kinds[-1]:
                 raise
         else:
-            interpreter.learn(recipe.image, kind)
+            for failed in kinds[:number]:
+                interpreter.lack(recipe.image, failed, recipe.options.runtime)
             return made
     raise AssertionError(kinds)
 
 
 async def _kinds(engine: Engine, recipe: Recipe) -> tuple[Kind, ...]:
     """Return what to try: what is in a container that is there, else any."""
-    kinds = interpreter.kinds(recipe.options.python, recipe.image)
-    found = await look(engine, recipe) if recipe.options.named else None
+    options = recipe.options
+    kinds = interpreter.kinds(options.python, recipe.image, options.runtime)
+    found = await look(engine, recipe) if options.named else None
     there: tuple[Kind, ...] = () if found is None else interpreter.named(found.kind)
     return there if set(there) & set(kinds) else kinds
 
