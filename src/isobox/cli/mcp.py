@@ -7,11 +7,13 @@ import shutil
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from isobox.cli import options  # noqa: TC001 - typer reads it
 from isobox.cli.status import finish
+
+#: What every wrong option is. Typer has it from click, of its own or another's.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     add_completion=False,
@@ -122,7 +124,7 @@ def placed(client: str, options: list[str]) -> list[str]:
     command = typer.main.get_command(app)
     try:
         context = command.make_context("isobox mcp", list(options))
-    except click.ClickException as error:
+    except _UsageError as error:
         raise InvalidArgumentError(error.format_message()) from None
     known = clients.CLIENTS.get(client)
     if known is None or known.in_project:
