@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +20,7 @@ import pytest
 from isobox import DockerWorkspace, Limits, MemorySink
 from isobox.errors import (
     BackendUnavailableError,
+    ConflictError,
     InvalidArgumentError,
     IsoboxError,
     SandboxLostError,
@@ -305,6 +308,15 @@ async def test_a_foreign_container_of_that_name_is_left_alone(engine, made, iden
 # -- coming back -------------------------------------------------------------------
 
 
+async def test_a_foreign_volume_of_that_name_is_left_alone(engine, made, identity):
+    name = f"isobox-{identity}"
+    engine.call("volume", "create", name)
+    with pytest.raises(InvalidArgumentError, match="not isobox's"):
+        await made(workspace_id=identity).initialize()
+    assert engine.call("volume", "ls", "-q").stdout == f"{name}\n"
+    engine.call("volume", "rm", name)
+
+
 async def test_another_finds_what_was_left(made, identity):
     first = made(workspace_id=identity)
     await first.initialize()
@@ -527,6 +539,79 @@ async def test_two_hosts_at_once_make_one_container(made, identity, engine):
     assert len(containers) == 1
     for workspace in workspaces:
         await workspace.close()
+
+
+@pytest.mark.parametrize("harm", HARM)
+async def test_several_hosts_come_back_at_once(engine, made, identity, harm):
+    first, *others = [made(workspace_id=identity) for _ in range(4)]
+    for workspace in (first, *others):
+        await workspace.initialize()
+    await first.write("kept", b"x")
+    await called(engine, *HARM[harm], first._sandbox.container)
+    with anyio.fail_after(2 * SOON):
+        # Whoever still speaks with the old one hears that it is gone.
+        for workspace in (first, *others):
+            with contextlib.suppress(SandboxLostError):
+                await workspace.run(["true"])
+        results = await asyncio.gather(
+            *(each.read_bytes("kept") for each in (first, *others))
+        )
+    assert results == [b"x"] * 4
+    assert len({each._sandbox.container for each in (first, *others)}) == 1
+    for workspace in (first, *others):
+        await workspace.close()
+
+
+async def test_several_find_a_stopped_container_at_once(engine, made, identity):
+    async with made(workspace_id=identity, read_only_root=False, user=0) as first:
+        await first.run("echo hi > /usr/local/bin/tool")
+        await called(engine, "stop", first._sandbox.container)
+        hosts = [
+            made(workspace_id=identity, read_only_root=False, user=0) for _ in range(4)
+        ]
+        with anyio.fail_after(2 * SOON):
+            await asyncio.gather(*(each.initialize() for each in hosts))
+        for each in hosts:
+            # Started again and not made anew: its root is as it was.
+            assert (await each.run("cat /usr/local/bin/tool")).stdout == "hi\n"
+        assert "restarted" in {each.arrival.how for each in hosts}
+        for each in hosts:
+            await each.close()
+
+
+async def test_what_never_started_is_made_anew(engine, made, identity):
+    """As if its host had died before the volume was handed over."""
+    async with made(workspace_id=identity) as workspace:
+        config = described(engine, workspace)
+        await workspace.detach()
+    name, labels = config["Name"].lstrip("/"), config["Config"]["Labels"]
+    await called(engine, "rm", "--force", name)
+    await called(engine, "volume", "rm", "--force", name)
+    mark = f"isobox.workspace={identity}"
+    await called(engine, "volume", "create", "--label", mark, name)
+    flags = [f"--label={key}={value}" for key, value in labels.items()]
+    mount = f"--mount=type=volume,source={name},target=/workspace"
+    image = config["Config"]["Image"]
+    await called(engine, "create", f"--name={name}", mount, *flags, image, "true")
+    async with made(workspace_id=identity) as workspace:
+        assert workspace.arrival.how == "recreated"
+        assert (await workspace.run("touch a && ls")).stdout == "a\n"
+
+
+async def test_hosts_that_want_it_otherwise_end_with_an_error_or_have_it(
+    made, identity
+):
+    hosts = [
+        made(workspace_id=identity, limits=Limits(tmp=size * MiB)) for size in (16, 32)
+    ]
+    ends = await asyncio.gather(
+        *(each.initialize() for each in hosts), return_exceptions=True
+    )
+    for end in ends:
+        assert end is None or isinstance(end, ConflictError | SandboxLostError), end
+    assert None in ends
+    for each in hosts:
+        await each.close()
 
 
 # -- copies ------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _QUIET, _DEAD = 10.0, 30.0
 #: Seconds that a daemon has to end what only this host holds.
 _PARTING = 5.0
+
+
+class SilentError(SandboxLostError):
+    """The guest did not say hello in time; it may be slow, or something else."""
 
 
 class Channel(asyncio.Protocol):
@@ -55,7 +60,7 @@ class Channel(asyncio.Protocol):
         self._closed: asyncio.Future[None] = self.loop.create_future()
         self._writable: asyncio.Future[None] | None = None
         self._heard = self.loop.time()
-        self._pings = 0
+        self._pings: deque[asyncio.Future[bool] | None] = deque()
         self._pulse: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -79,7 +84,7 @@ class Channel(asyncio.Protocol):
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._ready)
         except TimeoutError:
-            self.fail(SandboxLostError("the guest did not start in time"))
+            self.fail(SilentError("the guest did not start in time"))
         self.check()
         if self.hello.get("version") != agent.VERSION:
             self.fail(ProtocolError("the guest speaks another version"))
@@ -144,7 +149,7 @@ class Channel(asyncio.Protocol):
         # SAFETY: one that nobody asked for keeps the host busy for nothing.
         if not self._pings:
             raise ProtocolError("the guest answered what was not asked")
-        self._pings -= 1
+        _settle(self._pings.popleft(), answered=True)
 
     def _accepted(self, number: int, payload: bytes) -> None:
         fields = frames.fields(payload)
@@ -185,6 +190,15 @@ class Channel(asyncio.Protocol):
         if self._writable is not None and self.failure is None:
             await asyncio.shield(self._writable)
 
+    async def ping(self) -> bool:
+        """Ask the guest for a sign of life; False once the channel has ended."""
+        if self.failure is not None:
+            return False
+        answered: asyncio.Future[bool] = self.loop.create_future()
+        self._pings.append(answered)
+        self.write(agent.PING, 0)
+        return await answered
+
     def forget(self, stream: Stream) -> None:
         """A stream has been answered."""
         self._streams.pop(stream.number, None)
@@ -222,6 +236,8 @@ class Channel(asyncio.Protocol):
             self.on_lost()
         for stream in list(self._streams.values()):
             stream.lost(self._why(error))
+        while self._pings:
+            _settle(self._pings.popleft(), answered=False)
 
     def _why(self, failure: SandboxLostError) -> SandboxLostError:
         # A fresh one: each raise of one object would grow its traceback.
@@ -259,9 +275,15 @@ class Channel(asyncio.Protocol):
             self.fail(SandboxLostError("the guest does not answer"))
             return
         elif silence > _QUIET:
-            self._pings += 1
+            self._pings.append(None)
             self.write(agent.PING, 0)
         self._pulse = self.loop.call_later(_QUIET / 2, self._beat)
+
+
+def _settle(ping: asyncio.Future[bool] | None, *, answered: bool) -> None:
+    # Who asked may have gone meanwhile, and its answer come all the same.
+    if ping is not None and not ping.done():
+        ping.set_result(answered)
 
 
 def _message(fields: Fields) -> bytes:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from isobox._backends.docker.engine import Answer, Engine
 
 _INVALID = 400
+#: Characters of what a program inside has said that are shown.
+_SHOWN = 200
 #: Looks at a container whose stream has ended, and seconds between them.
 _LOOKS, _PAUSE = 15, 0.1
 
@@ -49,6 +51,14 @@ def of_state(state: Answer) -> str | None:
     code: object = state.get("ExitCode")
     told = str(state.get("Error") or "")[:500]
     return f"the container has stopped (status {code})" + (f": {told}" if told else "")
+
+
+def said(complaint: bytes | bytearray) -> str:
+    """Return the last line of what a program inside has complained of."""
+    # SAFETY: a workload may have written it: one line, nothing that a terminal obeys.
+    lines = bytes(complaint).decode("utf-8", "replace").strip().splitlines()
+    shown = "".join(each for each in lines[-1] if each.isprintable()) if lines else ""
+    return shown[:_SHOWN]
 
 
 def of_create(error: EngineError, image: str) -> BackendUnavailableError:

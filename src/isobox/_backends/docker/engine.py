@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import json
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 import aiodocker
 import aiohttp
+import anyio.to_thread
 
-from isobox._backends.docker import hijack, labels
+from isobox._backends.docker import hijack, labels, remains
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
@@ -90,9 +92,13 @@ class Engine:
         """Describe a container."""
         return await self._json(f"containers/{_quoted(container)}/json")
 
-    async def start(self, container: str) -> None:
-        """Start it; nothing happens when it runs."""
-        await self._json(f"containers/{_quoted(container)}/start", "POST", time=_LONG)
+    async def start(self, container: str) -> bool:
+        """Start it; False if it runs already, as somebody else has started it."""
+        path = f"containers/{_quoted(container)}/start"
+        async with self._in_time(_LONG):
+            await self._agree()
+            async with self._docker._query(path, "POST") as answer:
+                return answer.status != HTTPStatus.NOT_MODIFIED
 
     async def unpause(self, container: str) -> None:
         """Let it go on."""
@@ -104,7 +110,29 @@ class Engine:
         return await self._json(path, "POST", data=config)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove it; one that is gone, or going, is fine."""
+        """Kill and remove it; one that is gone, or going, is fine.
+
+        Where the engine fails to, its processes are killed by their control group,
+        if that is on this machine, and it is asked again.
+        """
+        try:
+            await self._remove(container)
+        except EngineError:
+            if not await self._killed(container):
+                raise
+            await self._remove(container)
+
+    async def _killed(self, container: str) -> bool:
+        try:
+            found = await self.inspect(container)
+        except EngineError as error:
+            return error.missing
+        pid: object = part(found, "State").get("Pid")
+        if not self.place.is_local or not isinstance(pid, int) or pid <= 0:
+            return False
+        return await anyio.to_thread.run_sync(remains.kill, text(found, "Id"), pid)
+
+    async def _remove(self, container: str) -> None:
         path = f"containers/{_quoted(container)}"
         with _gone_is_fine():
             await self._json(
@@ -160,6 +188,10 @@ class Engine:
         params = {"filters": json.dumps(filters)}
         found = (await self._json("volumes", params=params)).get("Volumes")
         return _objects(found)
+
+    async def volume(self, name: str) -> Answer:
+        """Describe a volume."""
+        return await self._json(f"volumes/{_quoted(name)}")
 
     async def remove_volume(self, name: str) -> None:
         """Remove a volume; one that is gone, or used elsewhere, is fine."""

@@ -62,8 +62,9 @@ def kinds(
 ) -> tuple[Kind, ...]:
     """Return what to try for an image under a runtime, in this order."""
     lacking = _lacking.get((image.id, runtime), set())
-    return tuple(each for each in _ORDER[option] if each not in lacking) or (
-        _ORDER[option]
+    return (
+        tuple(each for each in _ORDER[option] if each not in lacking)
+        or (_ORDER[option])
     )
 
 

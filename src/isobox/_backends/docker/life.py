@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import tarfile
 import time
@@ -13,22 +14,28 @@ import anyio
 
 from isobox._backends.docker import diagnosis, groups, labels
 from isobox._backends.docker.arrival import Arrival
-from isobox._backends.docker.engine import EngineError, part
+from isobox._backends.docker.engine import EngineError
+from isobox._backends.docker.found import check_volume, look
 from isobox._backends.docker.recipe import ROOT
+from isobox._channel.channel import SilentError
 from isobox.errors import (
     BackendUnavailableError,
-    InvalidArgumentError,
+    ConflictError,
     SandboxLostError,
 )
 
 if TYPE_CHECKING:
-    from isobox._backends.docker.engine import Answer, Engine
+    from isobox._backends.docker.engine import Engine
+    from isobox._backends.docker.found import Found
     from isobox._backends.docker.hijack import Hijacked
     from isobox._backends.docker.options import User
     from isobox._backends.docker.recipe import Recipe
 
 #: Looks at a container that another host is about to start, and seconds between.
 _LOOKS, _PAUSE = 100, 0.1
+
+#: How often another host may be faster before it is one that wants it otherwise.
+_TURNS = 8
 
 #: What leads to the guest in a container.
 LinkT = TypeVar("LinkT")
@@ -65,31 +72,6 @@ class Inhabitant(Protocol[LinkT_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A container of a workspace, as the engine describes it."""
-
-    id: str
-    key: str
-    kind: str
-    state: Answer
-    changed: tuple[str, ...]
-    limits: dict[str, int]
-
-    @property
-    def paused(self) -> bool:
-        return self.state.get("Paused") is True
-
-    @property
-    def running(self) -> bool:
-        return self.state.get("Running") is True
-
-    @property
-    def trouble(self) -> tuple[str, ...]:
-        why = diagnosis.of_state(self.state)
-        return () if why is None else (why,)
-
-
-@dataclass(frozen=True, slots=True)
 class Reached(Generic[LinkT]):
     """A container and the way to its guest."""
 
@@ -121,29 +103,33 @@ class Life(Generic[LinkT]):
         Raises:
             NotBegunError: What should live in it does not come up.
             BackendUnavailableError: The engine cannot make it.
+            ConflictError: Other hosts make it anew, with other options, each time.
             InvalidArgumentError: Another's container has the name.
         """
-        if not self._recipe.options.named:
-            return await self._created(Arrival("created"))
-        found = await look(self._engine, self._recipe)
-        if found is None:
-            return await self._created_or_found()
-        return await self._taken(found)
+        for _ in range(_TURNS):
+            with contextlib.suppress(_OvertakenError):
+                return await self._reached()
+            await asyncio.sleep(_PAUSE)
+        raise ConflictError(
+            f"other hosts make workspace {self._recipe.spec.id} anew whenever this "
+            "one does: open it everywhere with the same image, limits and mounts",
+            backend="docker",
+        )
 
-    async def _created_or_found(self) -> Reached[LinkT]:
-        try:
+    async def _reached(self) -> Reached[LinkT]:
+        named = self._recipe.options.named
+        found = await look(self._engine, self._recipe) if named else None
+        if found is None:
             return await self._created(Arrival("created"))
-        except _NameTakenError:
-            # Another host was faster.
-            found = await look(self._engine, self._recipe)
-            if found is None:
-                raise
-            return await self._taken(found)
+        return await self._taken(found)
 
     # What is there.
 
     async def _taken(self, found: Found) -> Reached[LinkT]:
         found = await self._settled(found)
+        if found.never_started:
+            # Its host died before the volume was handed over.
+            return await self._recreated(found, ("it never started",))
         if found.changed:
             return await self._recreated(found, found.changed)
         if found.kind != self._inhabitant.kind:
@@ -152,7 +138,7 @@ class Life(Generic[LinkT]):
         if limited and not await self._updated(found):
             return await self._recreated(found, ("limits",))
         if found.paused:
-            await self._engine.unpause(found.id)
+            await self._unpaused(found)
         if not found.running:
             return await self._restarted(found)
         try:
@@ -166,7 +152,7 @@ class Life(Generic[LinkT]):
     async def _settled(self, found: Found) -> Found:
         """Wait for a container that another host is about to start."""
         for _ in range(_LOOKS):
-            if found.state.get("Status") != "created":
+            if not found.never_started:
                 break
             await asyncio.sleep(_PAUSE)
             found = await look(self._engine, self._recipe) or found
@@ -184,9 +170,20 @@ class Life(Generic[LinkT]):
             return False
         return diagnosis.discarded(answer) is None
 
+    async def _unpaused(self, found: Found) -> None:
+        try:
+            await self._engine.unpause(found.id)
+        except EngineError as error:
+            raise _OvertakenError("another host has let it go on") from error
+
     async def _restarted(self, found: Found) -> Reached[LinkT]:
         try:
-            link = await self._begun(found.id, found.key)
+            if not await self._engine.start(found.id):
+                raise _OvertakenError("another host has started it")
+            # Only now, by the one that started it: what several hosts write to a
+            # standard input is mixed, and the first that leaves closes it.
+            stream = await self._engine.attach(found.id)
+            link = await self._told(stream, found.id, found.key)
         except (EngineError, SandboxLostError):
             return await self._recreated(found, found.trouble)
         return Reached(found.id, link, Arrival("restarted", found.trouble))
@@ -203,19 +200,47 @@ class Life(Generic[LinkT]):
         try:
             link = await self._begun(container, key)
             await groups.refuse_others(self._engine, container, self._recipe.user)
-        except BaseException as error:
+        except (EngineError, SandboxLostError) as error:
+            raise await self._failed(container, error) from error
+        except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._undone(container)
-            if isinstance(error, EngineError):
-                raise _not_begun(error.message) from error
-            if isinstance(error, SandboxLostError):
-                raise _not_begun(error.message) from error
             raise
         return Reached(container, link, arrival)
+
+    async def _failed(
+        self, container: str, error: EngineError | SandboxLostError
+    ) -> Exception:
+        why: Exception = error
+        with anyio.CancelScope(shield=True):
+            why = await self._why_not_begun(container, error)
+            await self._undone(container)
+        return why
+
+    async def _why_not_begun(
+        self, container: str, error: EngineError | SandboxLostError
+    ) -> Exception:
+        """Return what it means; only NotBegunError says that another Python may do."""
+        try:
+            await self._engine.inspect(container)
+        except EngineError as found:
+            if found.missing:
+                return _OvertakenError("another host has removed it")
+        except BackendUnavailableError as unavailable:
+            return unavailable
+        if _is_silence(error):
+            return BackendUnavailableError(
+                f"the guest is too slow to start in the container: {error.message}",
+                fix="try again when the machine has less to do",
+                backend="docker",
+            )
+        return _not_begun(error.message)
 
     async def _made_with_volume(self, key: str) -> str:
         if self._recipe.spec.workdir is not None:
             return await self._made(key)
+        if self._recipe.options.named:
+            await check_volume(self._engine, self._recipe)
         made, owned = await asyncio.gather(
             self._made(key), self._own_volume(), return_exceptions=True
         )
@@ -223,7 +248,7 @@ class Life(Generic[LinkT]):
             return made
         with anyio.CancelScope(shield=True):
             await self._undone(made if isinstance(made, str) else None)
-        raise made if isinstance(made, BaseException) else _failed(owned)
+        raise made if isinstance(made, BaseException) else _not_owned(owned)
 
     async def _undone(self, container: str | None) -> None:
         if container is not None:
@@ -238,10 +263,7 @@ class Life(Generic[LinkT]):
             answer = await self._engine.create(self._name, config)
         except EngineError as error:
             if error.conflict:
-                raise _NameTakenError(
-                    f"the engine has a container {self._name} already",
-                    backend="docker",
-                ) from error
+                raise _OvertakenError("another host has made it") from error
             raise diagnosis.of_create(error, self._recipe.options.image) from error
         container = str(answer.get("Id", ""))
         if (left_out := diagnosis.discarded(answer)) is not None:
@@ -268,62 +290,36 @@ class Life(Generic[LinkT]):
         stream = await self._engine.attach(container)
         try:
             await self._engine.start(container)
+        except BaseException:
+            stream.abort()
+            raise
+        return await self._told(stream, container, key)
+
+    async def _told(self, stream: Hijacked, container: str, key: str) -> LinkT:
+        try:
             return await self._inhabitant.begin(stream, container, key)
         except BaseException:
             stream.abort()
             raise
 
 
-async def look(engine: Engine, recipe: Recipe) -> Found | None:
-    """Return the container that a workspace has; None if there is none.
-
-    Raises:
-        InvalidArgumentError: Another's container has the name.
-        BackendUnavailableError: The engine does not say.
-    """
-    name = labels.container(recipe.spec.id)
-    try:
-        answer = await engine.inspect(name)
-    except EngineError as error:
-        if error.missing:
-            return None
-        raise diagnosis.of_create(error, recipe.options.image) from error
-    known = labels.of(answer)
-    if known.get(labels.WORKSPACE) != recipe.spec.id:
-        raise InvalidArgumentError(
-            f"the container {name} is not isobox's; remove or rename it, or choose "
-            "another workspace_id"
-        )
-    return Found(
-        id=str(answer.get("Id", "")),
-        key=known.get(labels.KEY, ""),
-        kind=known.get(labels.KIND, ""),
-        state=part(answer, "State"),
-        changed=labels.changed(known, recipe.digests()),
-        limits=_limits(part(answer, "HostConfig")),
-    )
+class _OvertakenError(Exception):
+    """Another host did at the same moment what this one was about to do."""
 
 
-def _limits(host: Answer) -> dict[str, int]:
-    """Return the limits that a container has, as a recipe names them."""
-    names = ("PidsLimit", "Memory", "MemorySwap", "NanoCpus")
-    found = {name: host.get(name) for name in names}
-    return {
-        name: value for name, value in found.items() if type(value) is int and value > 0
-    }
-
-
-class _NameTakenError(BackendUnavailableError):
-    """Another container has the name."""
-
-
-def _failed(error: BaseException | None) -> BaseException:
+def _not_owned(error: BaseException | None) -> BaseException:
     if isinstance(error, EngineError):
         return BackendUnavailableError(
             f"the workspace's volume cannot be made: {error.message}", backend="docker"
         )
     assert error is not None  # noqa: S101 - it failed
     return error
+
+
+def _is_silence(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, SilentError):
+        error = error.__cause__
+    return error is not None
 
 
 def _not_begun(why: str) -> NotBegunError:

@@ -54,7 +54,7 @@ class Guest:
         try:
             return await self.reach(container, key)
         except SandboxLostError as error:
-            said = stream.complaint.decode("utf-8", "replace").strip()
+            said = diagnosis.said(stream.complaint)
             raise diagnosis.lost(f"{error.message} {said}".strip()) from error
         finally:
             stream.abort()
@@ -105,7 +105,7 @@ class Link:
         try:
             await link.channel.greet({"env": env}, timeout=_START)
         except SandboxLostError as error:
-            said = stream.complaint.decode("utf-8", "replace").strip()
+            said = diagnosis.said(stream.complaint)
             await link.aclose()
             raise diagnosis.lost(f"{error.message} {said}".strip()) from error
         except BaseException:
@@ -146,8 +146,12 @@ class Link:
     async def _look(self) -> None:
         try:
             found = await self._engine.inspect(self._container)
-        except (EngineError, BackendUnavailableError):
+        except EngineError:
             # Should it matter, the stream ends as well, or the guest stays silent.
+            return
+        except BackendUnavailableError as error:
+            if self.channel.silence >= _LOOK:
+                self.channel.fail(diagnosis.lost(error.message))
             return
         why = diagnosis.of_state(part(found, "State"))
         if why is not None:

@@ -11,8 +11,9 @@ from typing_extensions import override
 from isobox._backends.docker import diagnosis, doctor, interpreter, places
 from isobox._backends.docker.ability import Ability
 from isobox._backends.docker.engine import Engine, EngineError
+from isobox._backends.docker.found import look
 from isobox._backends.docker.interpreter import NoInterpreterError
-from isobox._backends.docker.life import Life, NotBegunError, look
+from isobox._backends.docker.life import Life, NotBegunError
 from isobox._backends.docker.link import Guest
 from isobox._backends.docker.options import DockerOptions
 from isobox._backends.docker.recipe import Image, Recipe
