@@ -1,0 +1,100 @@
+"""How a workspace is deleted because somebody says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from isobox.errors import PathError, StoreError, WorkspaceHeldError
+from isobox.manager.entry import Entry, Phase
+from isobox.manager.events import Kind
+from isobox.manager.records import Held, Record
+
+if TYPE_CHECKING:
+    from isobox.manager.closing import Closing
+    from isobox.manager.site import Site
+    from isobox.manager.sweep import Sweep
+
+#: Seconds after which another process is asked again.
+_ASK_AGAIN: Final = 0.25
+
+
+class Deleting:
+    """Closes and deletes workspaces by their name, wherever they are open."""
+
+    def __init__(self, site: Site, closing: Closing, sweep: Sweep) -> None:
+        self._site = site
+        self._closing = closing
+        self._sweep = sweep
+
+    async def close(self, record: Record) -> bool:
+        """Close a workspace that is open here; returns whether it was.
+
+        Raises:
+            StoreError: It stays open, because the store cannot be told.
+        """
+        entry = self._site.entries.get(record.key or "")
+        if entry is None:
+            return False
+        await self._settled(entry)
+        if entry.phase is not Phase.OPEN:
+            return False
+        self._closing.begin(entry, Kind.CLOSED)
+        await self._settled(entry)
+        if entry.error is not None:
+            raise entry.error.with_traceback(None)
+        return True
+
+    async def delete(self, record: Record) -> bool:
+        """Delete a workspace with its files; returns whether there was one.
+
+        Raises:
+            StoreError: The store cannot be asked.
+            WorkspaceHeldError: Another process has it open and keeps it.
+            PathError: Its files cannot be removed.
+        """
+        site = self._site
+        deadline = site.clock.monotonic() + site.settings.queue_timeout
+        while True:
+            await self.close(record)
+            await site.holder.ensure()
+            if site.entries.get(record.key or "") is not None:
+                continue
+            answer = await self._taken(record)
+            if not isinstance(answer, Held):
+                return answer
+            if site.clock.monotonic() >= deadline:
+                raise WorkspaceHeldError(
+                    f"workspace {record.workspace_id} is open in {answer.holder}, "
+                    "which uses it: delete it there, or later",
+                    holder=answer.holder,
+                )
+            await site.clock.sleep(_ASK_AGAIN)
+
+    async def _taken(self, record: Record) -> Held | bool:
+        """Delete it unless another has it; who asks for it meanwhile waits."""
+        site = self._site
+        key, tenant = record.key, record.tenant
+        assert key is not None  # noqa: S101 - spares have no name for anybody
+        assert tenant is not None  # noqa: S101 - nor a tenant
+        entry = Entry(key, tenant, record.workspace_id, site.clock.monotonic())
+        entry.begin(Phase.CLOSING)
+        site.entries.add(entry)
+        try:
+            answer = await site.store.delete(
+                record.workspace_id, site.holder.name, site.holder.now()
+            )
+            if isinstance(answer, Record) and not await self._sweep.delete(answer):
+                raise PathError(
+                    f"the files of workspace {record.workspace_id} cannot be removed; "
+                    "the log says why"
+                )
+            return answer if isinstance(answer, Held) else answer is not None
+        except StoreError:
+            self._sweep.doubt(record)
+            raise
+        finally:
+            site.entries.remove(entry)
+            entry.settle(Phase.GONE)
+
+    async def _settled(self, entry: Entry) -> None:
+        await self._site.clock.wait(entry.settled)

@@ -1,0 +1,115 @@
+"""How what a session or an agent has left is removed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from isobox._workspace.offload.names import folder_of
+from isobox.errors import InvalidArgumentError, PathMissingError
+from isobox.manager import keys
+from isobox.manager.keys import PER_SESSION, PER_USER, Sharing
+from isobox.manager.records import Tenant
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from isobox._workspace.base import WorkspaceBase
+    from isobox.manager.deleting import Deleting
+    from isobox.manager.reach import Reach
+    from isobox.manager.records import Record
+    from isobox.manager.site import Site
+
+_PAGE = 100
+
+
+class Purge:
+    """Removes workspaces that were one's own, and traces in those that are shared."""
+
+    def __init__(self, site: Site, reach: Reach, deleting: Deleting) -> None:
+        self._site = site
+        self._reach = reach
+        self._deleting = deleting
+
+    async def session(self, sharing: Sharing, whose: Tenant) -> None:
+        """Remove what a session has left."""
+        agent, session = whose.agent or "", whose.session or ""
+        tenant = keys.tenant(sharing, whose.user, agent, session)
+        record = await self._of(sharing, tenant)
+        if record is None:
+            return
+        if sharing is PER_SESSION:
+            await self._deleting.delete(record)
+        else:
+            await self._traces(record, [whose])
+
+    async def agent(self, sharing: Sharing, user: str, agent: str) -> None:
+        """Remove what an agent has left for a user."""
+        if sharing is PER_USER:
+            record = await self._of(sharing, Tenant(user=user))
+            if record is not None:
+                members = await self._site.store.members(record.workspace_id)
+                theirs = [one for one in members if one.agent == agent]
+                await self._traces(record, theirs)
+            return
+        found = [each async for each in self._all(user, agent)]
+        for record in found:
+            await self._deleting.delete(record)
+
+    async def _of(self, sharing: Sharing, tenant: Tenant) -> Record | None:
+        """Return a tenant's workspace, if there is one."""
+        key = keys.key(sharing, self._site.making.backend, tenant)
+        async for record in self._all(tenant.user, tenant.agent, tenant.session):
+            if record.key == key:
+                return record
+        return None
+
+    async def _all(
+        self, user: str, agent: str | None = None, session: str | None = None
+    ) -> AsyncIterator[Record]:
+        after = None
+        while True:
+            page = await self._site.store.records(
+                self._site.holder.now(),
+                user=user,
+                agent=agent,
+                session=session,
+                after=after,
+                limit=_PAGE,
+            )
+            for record in page:
+                yield record
+            if len(page) < _PAGE:
+                return
+            after = page[-1].workspace_id
+
+    async def _traces(self, record: Record, members: list[Tenant]) -> None:
+        """Remove sessions' files and shells from a workspace that others share."""
+        if not members or record.key is None or record.tenant is None:
+            return
+        entry, workspace = await self._reach.reach(
+            record.key, record.tenant, record.workspace_id, None
+        )
+        entry.leases += 1
+        try:
+            for member in members:
+                await self._trace(record, workspace, member)
+                entry.members.discard((member.agent, member.session))
+        finally:
+            entry.leases -= 1
+            self._site.entries.touch(entry)
+
+    async def _trace(
+        self, record: Record, workspace: WorkspaceBase, member: Tenant
+    ) -> None:
+        store = self._site.store
+        await store.left(record.workspace_id, member)
+        others = await store.members(record.workspace_id)
+        session = member.session
+        # Another agent's session of the same name has the same files.
+        if session is None or any(one.session == session for one in others):
+            return
+        await workspace._end_session(session)
+        # An id that names no directory has left none.
+        with contextlib.suppress(PathMissingError, InvalidArgumentError):
+            await workspace.remove(folder_of(session), recursive=True)

@@ -1,0 +1,139 @@
+"""What a question costs: by what it finds, not by what there is."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import event, insert, text
+from tests.stores import LONG, alive, asked
+
+from isobox.manager.records import State
+from isobox.manager.sql import SqlStore, tables
+
+pytestmark = pytest.mark.anyio
+
+MANY = 12_000
+#: Whole tables are only read where they are small: one row for each process.
+SMALL = "isobox_holders"
+
+
+def _rows():
+    """Closed ones of many users, and some that are held by one holder of many."""
+    for number in range(MANY):
+        state = State.LIVE if number % 2 == 0 else State.CLOSED
+        yield {
+            "workspace_id": f"w-{number:06}",
+            "key": f"k{number}",
+            "user_digest": f"u{number % 300}",
+            "user_id": f"u{number % 300}",
+            "backend": "local",
+            "place": f"w-{number:06}.0",
+            "state": state.value,
+            "held": state is State.LIVE,
+            "created_at": 1.0,
+            "used_at": float(number),
+            "closed_at": float(number) if state is State.CLOSED else None,
+            "options": "{}",
+        }
+
+
+def fill(connection):
+    """Enter many workspaces without asking the store."""
+    rows = list(_rows())
+    held = [
+        {"workspace_id": row["workspace_id"], "holder": f"h{n % 50}", "wanted": False}
+        for n, row in enumerate(rows)
+        if row["held"]
+    ]
+    connection.execute(insert(tables.workspaces), rows)
+    connection.execute(insert(tables.holds), held)
+    connection.execute(text("ANALYZE"))
+
+
+@contextmanager
+def plans(store, explain):
+    """Collect how the database goes about each statement."""
+    database = store._database
+    engine = getattr(database._engine, "sync_engine", database._engine)
+    found = []
+
+    def look(connection, cursor, statement, parameters, context, executemany):
+        if statement.startswith(("SELECT", "UPDATE", "DELETE")) and not executemany:
+            cursor.execute(f"{explain} {statement}", parameters)
+            found.append((statement, cursor.fetchall()))
+
+    event.listen(engine, "before_cursor_execute", look)
+    yield found
+    event.remove(engine, "before_cursor_execute", look)
+
+
+async def ask(store):
+    """Ask everything whose answer is short."""
+    await alive(store, "me")
+    await store.wanted("me")
+    await store.abandoned("me", 5, idle_since=LONG, limit=50)
+    await store.forgotten("me", 5, closed_since=30.0, limit=5)
+    await store.claim(asked("me", most=MANY, most_of_user=3, spare=True), 5)
+    await store.release("w-one", "me", 6, 6)
+    await store.closed("w-one", "me", 6)
+    await store.find("w-one", 6)
+    await store.records(6, user="u1", limit=5)
+    await store.records(6, after="w-000500", limit=5)
+    await store.leave("me", 6)
+
+
+@pytest.fixture
+async def full(where):
+    async with SqlStore(where) as store:
+        await alive(store, *(f"h{number}" for number in range(50)))
+        await store._database.write(fill)
+        yield store
+
+
+class TestSqlite:
+    @pytest.fixture
+    def where(self, tmp_path):
+        return tmp_path / "manager.db"
+
+    async def test_no_table_is_read_whole(self, full):
+        with plans(full, "EXPLAIN QUERY PLAN") as found:
+            await ask(full)
+        steps = [(step[-1], sql) for sql, plan in found for step in plan]
+        scans = [
+            (step, sql)
+            for step, sql in steps
+            if re.match(rf"SCAN (?!anon_1|{SMALL})", step) and "USING" not in step
+        ]
+        assert len(steps) > 30
+        assert scans == []
+
+    async def test_counting_reads_an_index_alone(self, full):
+        with plans(full, "EXPLAIN QUERY PLAN") as found:
+            await full.counts(1)
+        assert "USING COVERING INDEX" in str(found)
+
+
+class TestPostgres:
+    @pytest.fixture
+    def where(self, postgres):
+        return postgres.place()
+
+    async def test_no_table_is_read_whole(self, full):
+        with plans(full, "EXPLAIN (FORMAT JSON)") as found:
+            await ask(full)
+        scans = [
+            (node["Relation Name"], sql)
+            for sql, plan in found
+            for node in _nodes(plan[0][0][0]["Plan"])
+            if node["Node Type"] == "Seq Scan"
+        ]
+        assert len(found) > 20
+        assert [scan for scan in scans if scan[0] != SMALL] == []
+
+
+def _nodes(node):
+    yield node
+    for inner in node.get("Plans", ()):
+        yield from _nodes(inner)
