@@ -1186,8 +1186,9 @@ async def test_a_sparse_map_without_end_is_refused(place):
 
 
 async def test_global_headers_do_not_pile_up(place):
-    with pytest.raises(ArchiveError, match="strange"):
-        await download(tar(member("f"), pax_headers={"comment": "x"}), place)
+    one = header(member("h", tarfile.XGLTYPE), 12) + b"12 abou=abc\n".ljust(512, b"\0")
+    with pytest.raises(ArchiveError, match="too long"):
+        await download(one * 20_000, place)
 
 
 async def test_a_size_below_nothing_is_refused(place):
@@ -1204,7 +1205,7 @@ def unpack_whole(raw: bytes, place: os.PathLike[str]) -> int:
 
 
 async def test_a_hundred_thousand_members_cost_no_memory(place):
-    raw = header(member("d", D), 0) * 100_000
+    raw = header(member("d", D), 0) * 100_000 + bytes(1024)
     peak = Peak()
     assert await anyio.to_thread.run_sync(unpack_whole, raw, place) == 100_000
     assert peak.growth < 32 << 20

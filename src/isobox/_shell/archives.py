@@ -36,6 +36,8 @@ _BLOCK: Final = 512
 _LONGEST_HEADER: Final = 1 << 20
 _END: Final = bytes(2 * _BLOCK)
 _RECORD: Final = re.compile(rb"(\d{1,7}) ([^=\n]{1,200})=")
+#: What is used of these records.
+_SAID: Final = (b"path", b"linkpath", b"size", b"mtime")
 _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL = b"L", b"K", b"x", b"g"
 
 #: What says how a tar ended: an errno, of three digits.
@@ -161,13 +163,16 @@ class Members:
 
     def _pax(self, data: bytes) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
-        while data.strip(b"\0"):
-            record = _RECORD.match(data)
-            size = int(record[1]) if record else 0
-            if record is None or not record.end() < size <= len(data):
+        data, at = data.rstrip(b"\0"), 0
+        while at < len(data):
+            record = _RECORD.match(data, at)
+            end = at + int(record[1]) if record else 0
+            if record is None or not record.end() < end <= len(data):
                 raise self._no_archive("headers that are none")
-            found[decoded(record[2])] = data[record.end() : size - 1]
-            data = data[size:]
+            # SAFETY: others are not kept; headers without end may be full of them.
+            if record[2] in _SAID or record[2].startswith(b"GNU.sparse"):
+                found[decoded(record[2])[:10]] = data[record.end() : end - 1]
+            at = end
         return found
 
     async def _some(self, most: int) -> bytes:

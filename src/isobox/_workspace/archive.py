@@ -9,13 +9,14 @@ import secrets
 import stat
 import tarfile
 import threading
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
 from isobox._channel.sparse import SparseWriter
 from isobox._core.protected import rule_for
+from isobox._workspace.tars import Tar
 from isobox.errors import (
     ArchiveError,
     IsoboxError,
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Self
 
+    from isobox._workspace.tars import Content, Readable
+
 _PIECE: Final = 1 << 18
 #: What is read on the host in one go, while other workspaces go on.
 _BATCH: Final = 1 << 20
 #: Directories that stay open while a tree is packed.
 _HELD: Final = 64
 _BLOCK: Final = 512
-#: What tarfile may read, and keeps in memory, between two members' contents.
+#: What may be read between two members' contents, and kept in memory.
 _HEADERS: Final = (1 << 20) + _PIECE
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -54,14 +57,6 @@ _REFUSALS: Final = {
 }
 #: SAFETY: nobody else on the host may write to what a sandbox sent.
 _PERMITTED: Final = 0o755
-
-
-class Readable(Protocol):
-    """What bytes are read from."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return `size` bytes, less only at the end."""
-        ...
 
 
 # -- packing ------------------------------------------------------------------
@@ -406,7 +401,7 @@ class _Metered:
         """Let a member's content be read, and the headers behind it."""
         self._left = content + _HEADERS
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, /) -> bytes:
         """Return `size` bytes, less only at the end."""
         data = self._source.read(size)
         self._left -= len(data)
@@ -432,33 +427,20 @@ class _Unpacking:
             raise StorageError(
                 f"unpacking on the host: {error.strerror}", code=error.errno or 0
             ) from error
-        # SAFETY: numbers and names that no call takes raise these, and headers
-        # without end exhaust the stack.
-        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+        # SAFETY: numbers and names that no call takes raise these.
+        except (tarfile.TarError, ValueError, OverflowError) as error:
             raise ArchiveError(f"the sandbox sent no archive: {error}") from error
         return count
 
     def _run(self, source: _Metered) -> int:
         count = 0
-        with tarfile.open(
-            fileobj=cast("tarfile._Fileobj", source),
-            mode="r|",
-            bufsize=_PIECE,
-            encoding="utf-8",
-            errors="surrogateescape",
-        ) as members:
-            for member in members:
-                # SAFETY: what tarfile gathers over the whole archive must stay
-                # small; our guest sends neither of the two kinds.
-                if member.issparse() or members.pax_headers:
-                    raise ArchiveError(f"a member of a strange kind: {member.name!r}")
-                source.allow(member.size if member.isreg() else 0)
-                self._place(members, member)
-                vars(members)["members"].clear()
-                count += 1
+        for member, content in Tar(source):
+            source.allow(content.size)
+            self._place(member, content)
+            count += 1
         return count
 
-    def _place(self, members: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def _place(self, member: tarfile.TarInfo, content: Content) -> None:
         # SAFETY: name, kind and link are the sandbox's; each is checked here.
         parts = self._admitted(member.name)
         if member.isdir():
@@ -471,7 +453,7 @@ class _Unpacking:
             raise ArchiveError("the archive's root is no directory")
         folder, _ = self._enter(parts[:-1])
         try:
-            self._make(folder, parts, members, member)
+            self._make(folder, parts, member, content)
         finally:
             os.close(folder)
 
@@ -511,8 +493,8 @@ class _Unpacking:
         self,
         folder: int,
         parts: list[str],
-        members: tarfile.TarFile,
         member: tarfile.TarInfo,
+        content: Content,
     ) -> None:
         name = parts[-1]
         with contextlib.suppress(FileNotFoundError):
@@ -523,7 +505,7 @@ class _Unpacking:
         elif member.islnk():
             self._link(folder, name, self._admitted(member.linkname))
         elif member.isreg():
-            _write_member(folder, name, members, member)
+            _write_member(folder, name, member, content)
         else:
             raise ArchiveError(f"a device or FIFO: {member.name!r}")
 
@@ -584,10 +566,8 @@ def _check_link(parts: list[str], target: str) -> None:
 
 
 def _write_member(
-    folder: int, name: str, members: tarfile.TarFile, member: tarfile.TarInfo
+    folder: int, name: str, member: tarfile.TarInfo, content: Content
 ) -> None:
-    content = members.extractfile(member)
-    assert content is not None  # noqa: S101 - it is a regular file
     fd = os.open(name, _CREATE, 0o600, dir_fd=folder)
     try:
         file = SparseWriter(fd)

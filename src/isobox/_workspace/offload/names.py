@@ -9,6 +9,7 @@ from typing import Final
 from isobox.errors import InvalidArgumentError
 
 _PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_DIGEST: Final = re.compile(r"_[0-9a-f]{32}")
 #: Characters of a session's or call's id.
 _LONGEST: Final = 256
 _ENDINGS: Final = {
@@ -35,6 +36,16 @@ DATA: Final = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
 OFFLOADED: Final = re.compile(r"context\.jsonl|tool_result-[a-z0-9._-]{1,100}\.txt")
 
 
+def is_text(value: object) -> bool:
+    """Return whether it is one, whatever a caller without types has given."""
+    return isinstance(value, str)
+
+
+def is_folder(name: str) -> bool:
+    """Return whether a session's directory may be called so."""
+    return (_PLAIN.fullmatch(name) or _DIGEST.fullmatch(name)) is not None
+
+
 def folder_of(session_id: str) -> str:
     """Return the directory of a session, relative to the workspace's root.
 
@@ -53,6 +64,8 @@ def safe(what: str, text: str) -> str:
     Raises:
         InvalidArgumentError: It cannot be an id.
     """
+    if not is_text(text):
+        raise InvalidArgumentError(f"{what}={text!r} is no text")
     if _PLAIN.fullmatch(text):
         return text
     halves = any(0xD800 <= ord(character) < 0xE000 for character in text)

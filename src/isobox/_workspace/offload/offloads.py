@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
 
-from isobox._core.ops import Remove, Scan, Write
+from isobox._core.ops import Read, Remove, Scan, Write
 from isobox._core.paths import reference
 from isobox._workspace.offload.names import folder_of, safe
 from isobox._workspace.offload.retention import Keeper
-from isobox._workspace.offload.sifter import Sifter
+from isobox._workspace.offload.sifter import ANY_BYTES, DEEPEST, Model, Sifter, bytes_of
 from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
 from isobox.errors import (
     ConflictError,
     InvalidArgumentError,
     LimitError,
+    PathError,
     PathMissingError,
     StorageError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from isobox._core.results import Entry
     from isobox._workspace.base import WorkspaceBase
@@ -96,18 +98,18 @@ class Offloads:
     ) -> str:
         """See `WorkspaceBase.offload_tool_result`."""
         folder = self.use(session_id)
+        stem = None if call_id is None else safe("call_id", call_id)
         sifter = Sifter(await self._workspace._redactor())
-        if isinstance(result, bytes) and not _is_text(result):
-            found = sifter.put(result, "application/octet-stream")
-            await self._keep_aside(sifter, 0)
-            return found
         body = await anyio.to_thread.run_sync(_body, sifter, result)
+        if isinstance(body, str):
+            await self._keep_aside(sifter, 0)
+            return body
         await self._keep_aside(sifter, len(body))
-        return reference(await self._write_new(folder, call_id, body))
+        return reference(await self._write_new(folder, stem, body))
 
-    async def _write_new(self, folder: str, call_id: str | None, body: bytes) -> str:
+    async def _write_new(self, folder: str, stem: str | None, body: bytes) -> str:
         unique = secrets.token_hex(4)
-        stem = unique if call_id is None else safe("call_id", call_id)
+        stem = stem or unique
         for name in (stem, f"{stem}-{unique}"):
             path = f"{folder}/tool_result-{name}.txt"
             try:
@@ -115,32 +117,54 @@ class Offloads:
             except ConflictError:
                 continue
             return path
-        raise ConflictError(f"results of call {call_id!r} are there already")
+        raise ConflictError(f"results of call {stem!r} are there already")
 
     async def _keep_aside(self, sifter: Sifter, besides: int) -> None:
         """Write what was set aside, where it is not there yet."""
         self._given.update(sifter.aside)
         async with self._keeping:
-            if self._keeper is not None:
-                size = sum(map(len, sifter.aside.values()))
-                await self._keeper.make_room(size + besides)
+            missing: list[tuple[str, bytes, Entry | None]] = []
             for name, data in sifter.aside.items():
-                await self._keep(f"data/{name}", name.partition(".")[0], data)
+                found = await self._found(f"data/{name}")
+                if not await self._holds(found, data):
+                    missing.append((f"data/{name}", data, found))
+            if self._keeper is not None:
+                self._use_sessions()
+                size = sum(len(data) for _, data, _ in missing)
+                await self._keeper.make_room(size + besides)
+            for path, data, found in missing:
+                await self._keep(path, data, found)
 
-    async def _keep(self, path: str, digest: str, data: bytes) -> None:
-        found = await self._found(path)
-        if found is not None and found.kind == "file" and found.digest == digest:
-            return
+    def _use_sessions(self) -> None:
+        """Say that what tools of a session have written is in use."""
+        for session_id in self._workspace._sessions:
+            with contextlib.suppress(InvalidArgumentError):
+                self.use(session_id)
+
+    async def _keep(self, path: str, data: bytes, found: Entry | None) -> None:
         # SAFETY: a link, a directory or a FIFO under the name is not followed.
         if found is not None and found.kind != "file":
-            await self._workspace._do(Remove(path=self._path(path), recursive=True))
+            with contextlib.suppress(PathMissingError):
+                await self._workspace._do(Remove(path=found.path, recursive=True))
         await self._workspace.write(path, data)
-        found = await self._found(path)
-        if found is None or found.kind != "file" or found.digest != digest:
+        if not await self._holds(await self._found(path), data):
             raise StorageError(f"{path} is not what was written there", path=path)
 
+    async def _holds(self, found: Entry | None, data: bytes) -> bool:
+        """Return whether what was found is a file that holds just these bytes."""
+        if found is None or found.kind != "file" or found.size != len(data):
+            return False
+        # SAFETY: the sandbox may have put a file there that has no end, and makes
+        # it grow: no digest of it is asked for, and no more is read than is wanted.
+        look = Read(path=found.path, length=len(data) + 1)
+        try:
+            async with await self._workspace._do(look) as stream:
+                return await stream.read() == data
+        except PathError:
+            return False
+
     async def _found(self, path: str) -> Entry | None:
-        look = Scan(path=self._path(path), depth=0, follow=False, digest=True)
+        look = Scan(path=self._path(path), depth=0, follow=False)
         try:
             return (await self._workspace._do(look)).entries[0]
         except PathMissingError:
@@ -150,18 +174,25 @@ class Offloads:
         return self._workspace._path(path)
 
 
-def _listed(messages: Iterable[object]) -> Sequence[object]:
-    if isinstance(messages, str | bytes | Mapping):
+def _listed(messages: object) -> Sequence[object]:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(
+        messages, Iterable
+    ):
         raise InvalidArgumentError("give a list of messages, not one alone")
-    return tuple(messages)
+    return tuple(cast("Iterable[object]", messages))
 
 
 def _lines(sifter: Sifter, messages: Sequence[object]) -> list[bytes]:
     return [_bounded(sifter.line(message)) for message in messages]
 
 
-def _body(sifter: Sifter, result: object) -> bytes:
-    return "\n".join(_texts(sifter, result)).encode("utf-8", "backslashreplace")
+def _body(sifter: Sifter, result: object) -> bytes | str:
+    """Return a result as text, or the reference to bytes that are none."""
+    data = bytes_of(result)
+    if data is not None and not _is_text(data):
+        return sifter.put(data, ANY_BYTES)
+    texts = _texts(sifter, result, 0)
+    return "\n".join(texts).encode("utf-8", "backslashreplace")
 
 
 def _bounded(line: bytes) -> bytes:
@@ -194,28 +225,37 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def _texts(sifter: Sifter, result: object) -> Iterator[str]:
+def _texts(sifter: Sifter, result: object, depth: int) -> Iterator[str]:
     """Yield the texts of a result, and a reference for what is none."""
+    if depth > DEEPEST:
+        raise InvalidArgumentError(f"a result is over {DEEPEST} levels deep")
     if isinstance(result, str):
         yield sifter.text(result)
-    elif isinstance(result, bytes):
-        yield sifter.text(result.decode())
+    elif (data := bytes_of(result)) is not None:
+        yield _text_or_data(sifter, data)
     elif isinstance(result, ToolResult):
         for block in result.blocks:
-            yield from _texts(sifter, block)
+            yield from _texts(sifter, block, depth + 1)
     elif isinstance(result, TextBlock):
         yield sifter.text(result.text)
     elif isinstance(result, DataBlock):
-        yield _data(sifter.put(result.data, result.media_type), result.media_type)
+        yield _data(sifter, result.data, result.media_type)
     else:
-        yield from _blocks(sifter, result)
+        yield from _blocks(sifter, result, depth)
 
 
-def _data(url: str, media_type: str) -> str:
-    return f'<data url="{url}" media_type="{media_type}"/>'
+def _text_or_data(sifter: Sifter, data: bytes) -> str:
+    return (
+        sifter.text(data.decode()) if _is_text(data) else _data(sifter, data, ANY_BYTES)
+    )
 
 
-def _blocks(sifter: Sifter, result: object) -> Iterator[str]:
+def _data(sifter: Sifter, data: bytes, media_type: str) -> str:
+    kind = sifter.kind(media_type)
+    return f'<data url="{sifter.put(data, kind)}" media_type="{kind}"/>'
+
+
+def _blocks(sifter: Sifter, result: object, depth: int) -> Iterator[str]:
     """Yield the texts of a result as model providers and MCP have it."""
     if isinstance(result, Mapping):
         fields = cast("Mapping[str, object]", result)
@@ -223,11 +263,13 @@ def _blocks(sifter: Sifter, result: object) -> Iterator[str]:
         if isinstance(fields.get("text"), str):
             yield sifter.text(str(fields["text"]))
         elif isinstance(inner, str | list):
-            yield from _texts(sifter, cast("object", inner))
+            yield from _texts(sifter, cast("object", inner), depth + 1)
         else:
             yield sifter.json(fields)
     elif isinstance(result, Sequence):
         for each in cast("Sequence[object]", result):
-            yield from _texts(sifter, each)
+            yield from _texts(sifter, each, depth + 1)
+    elif isinstance(result, Model):
+        yield from _texts(sifter, result.model_dump(mode="json"), depth + 1)
     else:
         yield sifter.json(result)

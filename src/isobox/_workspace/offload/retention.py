@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from isobox._core.ops import Read, Remove, Scan
-from isobox._workspace.offload.names import DATA, OFFLOADED
+from isobox._workspace.offload.names import DATA, OFFLOADED, is_folder
 from isobox.errors import InvalidArgumentError, LimitError, PathError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from isobox._core.results import Entry
     from isobox._core.stack import Perform
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 #: Seconds between two looks for what is too old.
 _PERIOD: Final = 3600.0
 _MOST: Final = 100_000
-#: Bytes of texts that are read to see which data they name; with more, all is kept.
+#: Bytes of texts that are read in one look to see which data they name; while there
+#: are more, all data is kept.
 _MOST_READ: Final = 256 << 20
+#: Names that are remembered, of texts that are as they were.
+_MOST_KNOWN: Final = 200_000
 _EXAMPLES: Final = {
     "age": "seconds, such as age=30 * 86_400",
     "size": "bytes, such as size=1 << 30",
@@ -35,8 +38,8 @@ _LONGEST_NAMED: Final = 80
 class Retention:
     """How long offloads are kept. What is in use is never removed.
 
-    In use is what the sessions have that were used since the workspace was
-    initialised, and data that any session names which is kept.
+    In use is what the sessions have whose tools or offloads were used since the
+    workspace was initialised, and data that any text names which is kept.
 
     Attributes:
         age: Seconds after which an offload is removed; None keeps it for good.
@@ -90,6 +93,7 @@ class Keeper:
         self._given = given
         self._looked = float("-inf")
         self._held = 0
+        self._known: dict[Entry, frozenset[str]] = {}
 
     async def make_room(self, coming: int) -> None:
         """Return once there is room for as many bytes.
@@ -111,7 +115,6 @@ class Keeper:
         self._held += coming
 
     async def _look(self, coming: int) -> None:
-        self._looked = time.monotonic()
         inventory = Inventory(await self._entries(), self._root, self._used)
         await self._read(inventory)
         inventory.in_use(self._given)
@@ -120,17 +123,25 @@ class Keeper:
         if self._retention.size is not None:
             await self._remove(inventory.over(self._retention.size - coming))
         self._held = inventory.size
+        self._looked = time.monotonic()
 
     async def _read(self, inventory: Inventory) -> None:
         """Find out which data the texts name."""
-        texts = inventory.texts()
-        # SAFETY: the agent may have made them as large as it likes.
-        if sum(each.size for each in texts) > _MOST_READ:
-            inventory.in_use(inventory.data())
-            return
-        for each in texts:
-            async for name in self._named(each):
-                inventory.note(each.path, name)
+        known, self._known = self._known, {}
+        left, room = _MOST_READ, _MOST_KNOWN
+        for each in inventory.texts():
+            names = known.get(each)
+            if names is None:
+                left -= each.size
+                # SAFETY: the agent may have made them as large as it likes.
+                if left < 0:
+                    inventory.in_use(inventory.data())
+                    return
+                names = frozenset([name async for name in self._named(each)])
+            inventory.note(each.path, names)
+            room -= len(names)
+            if room >= 0:
+                self._known[each] = names
 
     async def _entries(self) -> list[Entry]:
         found: list[Entry] = []
@@ -138,7 +149,10 @@ class Keeper:
             path = f"{self._root}/{folder}"
             try:
                 found += (
-                    await self._perform(Scan(path=path, depth=depth, limit=_MOST))
+                    await self._perform(
+                        # SAFETY: what is behind a link is not ours.
+                        Scan(path=path, depth=depth, follow=False, limit=_MOST)
+                    )
                 ).entries
             except PathError:
                 continue  # nothing was offloaded there yet
@@ -185,12 +199,19 @@ class Inventory:
 
     def _is_ours(self, entry: Entry) -> bool:
         folder, name = entry.path.rsplit("/", 1)
-        known = DATA if folder == f"{self._root}/data" else OFFLOADED
-        return known.fullmatch(name) is not None
+        if folder == f"{self._root}/data":
+            return DATA.fullmatch(name) is not None
+        above, session = folder.rsplit("/", 1)
+        known = above == f"{self._root}/sessions" and is_folder(session)
+        return known and OFFLOADED.fullmatch(name) is not None
 
     def texts(self) -> list[Entry]:
-        """Return what may name data."""
-        return [each for path, each in self._entries.items() if not self._is_data(path)]
+        """Return what may name data: a long text is data itself, and names more."""
+        return [
+            each
+            for path, each in self._entries.items()
+            if not self._is_data(path) or path.endswith(".txt")
+        ]
 
     def data(self) -> list[str]:
         """Return the names of all data."""
@@ -198,11 +219,12 @@ class Inventory:
             each.name for path, each in self._entries.items() if self._is_data(path)
         ]
 
-    def note(self, path: str, name: str) -> None:
-        """Note that a text names data."""
-        if name not in self._names[path]:
-            self._names[path].add(name)
-            self._uses[name] += 1
+    def note(self, path: str, names: Iterable[str]) -> None:
+        """Note which data a text names, once: itself and what is missing are none."""
+        places = {f"{self._root}/data/{name}": name for name in names}
+        known = self._entries.keys() & places.keys() - {path}
+        self._names[path] = {places[place] for place in known}
+        self._uses.update(self._names[path])
 
     def in_use(self, names: Iterable[str]) -> None:
         """Note that data is in use, whoever names it."""
@@ -210,36 +232,34 @@ class Inventory:
 
     def old(self, before: float) -> Iterable[str]:
         """Take out what is older than a time, and yield the paths."""
+        limit = before * 1e9
         for texts in (True, False):
             for path in self._by_age(texts=texts):
-                if self._entries[path].mtime_ns < before * 1e9:
-                    yield self._take(path)
+                yield from self._let_go(
+                    path, lambda path: self._entries[path].mtime_ns < limit
+                )
 
     def over(self, most: int) -> Iterable[str]:
         """Take out the oldest until `most` bytes are left, and yield the paths."""
-        for path in self._by_age(texts=False):
-            if self.size > most:
-                yield self._take(path)
-        for path in self._by_age(texts=True):
-            if self.size > most:
-                names = self._names[path]
-                yield self._take(path)
-                yield from self._unnamed(names, most)
+        for texts in (False, True):
+            for path in self._by_age(texts=texts):
+                yield from self._let_go(path, lambda _: self.size > most)
 
-    def _unnamed(self, names: Iterable[str], most: int) -> Iterable[str]:
-        """Take out such of the data as nobody names any more."""
-        for path in (f"{self._root}/data/{name}" for name in names):
+    def _let_go(self, path: str, wanted: Callable[[str], bool]) -> Iterable[str]:
+        """Take out what is free, and such of the data as nobody names then."""
+        going = [path]
+        while going:
+            path = going.pop()
+            # Not before: a session may have come into use a moment ago.
             free = path in self._entries and not self._is_used(path)
-            if free and self.size > most:
+            if free and wanted(path):
+                named = sorted(self._names[path])
                 yield self._take(path)
+                going += (f"{self._root}/data/{name}" for name in named)
 
     def _by_age(self, *, texts: bool) -> list[str]:
-        free = [
-            path
-            for path in self._entries
-            if self._is_data(path) is not texts and not self._is_used(path)
-        ]
-        return sorted(free, key=lambda path: self._entries[path].mtime_ns)
+        paths = (path for path in self._entries if self._is_data(path) is not texts)
+        return sorted(paths, key=lambda path: self._entries[path].mtime_ns)
 
     def _is_used(self, path: str) -> bool:
         folder, name = path.rsplit("/", 1)

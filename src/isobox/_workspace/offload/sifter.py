@@ -18,20 +18,28 @@ if TYPE_CHECKING:
 
 #: Characters of a text that stays where it is.
 LONGEST_TEXT: Final = 256 << 10
-_DEEPEST: Final = 64
+#: Levels of what lies in one another.
+DEEPEST: Final = 64
 _URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.=+-]+)*;base64,")
 #: What ends a line for some readers, as the escapes that JSON has.
 _ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-_BYTES: Final = "application/octet-stream"
+_MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
+#: The media type of bytes of which nothing is known.
+ANY_BYTES: Final = "application/octet-stream"
 #: What says of itself that its `data` is Base64: sources of two APIs, MCP's content.
+#: The `blob` of MCP's resources always is.
 _BINARY: Final = ("base64", "image", "audio")
+#: What a media type is called: on the wire of an API, of MCP, and by MCP's client.
+_KINDS: Final = ("media_type", "mimeType", "mime_type")
 
 
 @runtime_checkable
-class _Model(Protocol):
+class Model(Protocol):
     """A message of a library that says itself what it is as JSON."""
 
-    def model_dump(self, *, mode: str) -> object: ...
+    def model_dump(self, *, mode: str) -> object:
+        """Return it as mappings, lists and texts."""
+        ...
 
 
 class Sifter:
@@ -73,6 +81,11 @@ class Sifter:
         """Return a text without the values of secrets."""
         return text if self._redactor is None else self._redactor.redact_text(text)
 
+    def kind(self, media_type: str) -> str:
+        """Return a media type without what would be none, or a secret."""
+        kind = media_type.partition(";")[0].strip()
+        return self.text(kind) if _MEDIA_TYPE.fullmatch(kind) else ANY_BYTES
+
     def put(self, data: bytes, media_type: str) -> str:
         """Set bytes aside and return the reference to them."""
         if self._redactor is not None:
@@ -82,12 +95,12 @@ class Sifter:
         return reference(f"data/{name}")
 
     def _sifted(self, value: object, depth: int) -> object:
-        if depth > _DEEPEST:
-            raise InvalidArgumentError(f"a message is over {_DEEPEST} levels deep")
+        if depth > DEEPEST:
+            raise InvalidArgumentError(f"a message is over {DEEPEST} levels deep")
         if isinstance(value, str):
             return self._string(value)
-        if isinstance(value, bytes | bytearray):
-            return self.put(bytes(value), _BYTES)
+        if (data := bytes_of(value)) is not None:
+            return self.put(data, ANY_BYTES)
         if value is None or isinstance(value, bool | int | float):
             return self._number(value)
         if isinstance(value, Mapping):
@@ -95,7 +108,7 @@ class Sifter:
         if isinstance(value, Sequence):
             items = cast("Sequence[object]", value)
             return [self._sifted(item, depth + 1) for item in items]
-        if isinstance(value, _Model):
+        if isinstance(value, Model):
             return self._sifted(value.model_dump(mode="json"), depth + 1)
         raise InvalidArgumentError(
             f"a message holds a {type(value).__name__}, which JSON cannot"
@@ -109,22 +122,30 @@ class Sifter:
         if found := _URL.match(text):
             data = _decoded(text[found.end() :])
             if data is not None:
-                return self.put(data, found[1] or _BYTES)
+                return self.put(data, found[1] or ANY_BYTES)
         if len(text) > LONGEST_TEXT:
             return self.put(text.encode("utf-8", "backslashreplace"), "text/plain")
         return self.text(text)
 
     def _mapping(self, given: Mapping[object, object], depth: int) -> object:
         fields = {self.text(str(key)): value for key, value in given.items()}
-        media_type = fields.get("media_type", fields.get("mimeType"))
-        if fields.get("type") in _BINARY and isinstance(media_type, str):
-            data = fields.get("data")
-            content = _decoded(data) if isinstance(data, str) else None
+        media_type = next((fields[key] for key in _KINDS if key in fields), None)
+        name = "data" if fields.get("type") in _BINARY else "blob"
+        data = fields.get(name)
+        if isinstance(data, str) and isinstance(media_type, str):
+            content = _decoded(data)
             if content is not None:
-                del fields["data"]
-                fields["type"] = "url" if fields["type"] == "base64" else fields["type"]
+                del fields[name]
                 fields["url"] = self.put(content, media_type)
+                if fields.get("type") == "base64":
+                    fields["type"] = "url"
         return {key: self._sifted(value, depth + 1) for key, value in fields.items()}
+
+
+def bytes_of(value: object) -> bytes | None:
+    """Return the bytes that a value is; None if it is something else."""
+    buffers = (bytes, bytearray, memoryview)
+    return bytes(cast("bytes", value)) if isinstance(value, buffers) else None
 
 
 def _decoded(text: str) -> bytes | None:

@@ -20,6 +20,7 @@ from isobox.errors import (
     PathExistsError,
     PathMissingError,
     PolicyDeniedError,
+    StorageError,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ async def _front(workspace: WorkspaceBase, folder: Entry) -> bytes | str:
         return "it is a link, which is not followed"
     try:
         return await read_manual(workspace, folder.path, LARGEST_FRONT)
-    except (PathError, PolicyDeniedError) as error:
+    except (PathError, PolicyDeniedError, StorageError) as error:
         return error.message
 
 
@@ -148,11 +149,15 @@ def _skill(folder: Entry, front: bytes | str) -> Skill:
         if isinstance(front, str)
         else manifest_of(front, folder.name)
     )
+    return _said(folder.name, folder.path, manifest)
+
+
+def _said(name: str, path: str, manifest: Manifest) -> Skill:
     bad = bool(manifest.problems)
     return Skill(
-        name=folder.name,
+        name=name,
         description="" if bad else manifest.description,
-        path=folder.path,
+        path=path,
         problems=manifest.problems,
         license=manifest.license,
         compatibility=manifest.compatibility,
@@ -166,8 +171,9 @@ async def install(workspace: WorkspaceBase, source: Source, *, replace: bool) ->
     package = await anyio.to_thread.run_sync(packed, source)
     with package.tar:
         await push(workspace, package, replace=replace)
-    folder = await workspace.stat(f"skills/{package.name}", follow=False)
-    return _skill(folder, await _front(workspace, folder))
+    # SAFETY: not as it is read back: somebody may have removed or replaced it by now.
+    path = workspace._path(f"skills/{package.name}")
+    return _said(package.name, path, package.manifest)
 
 
 async def push(workspace: WorkspaceBase, package: Package, *, replace: bool) -> None:

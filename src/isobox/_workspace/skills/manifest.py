@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Bytes of the front matter, with its marks, and of a whole SKILL.md.
 LARGEST_FRONT: Final = 8 << 10
 LARGEST: Final = 1 << 20
-NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024
 _LONGEST_COMPATIBILITY: Final = 500
@@ -24,8 +24,17 @@ _TOOL: Final = re.compile(r"[^\s(),]+(?:\([^)]*\))?")
 _FRONT: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE
 )
-#: Joins characters that belong together, as in emoji and in Persian.
-_JOINERS: Final = {0x200C: "", 0x200D: ""}
+#: Joins and styles characters, as in emoji and in Persian: one behind another sign.
+_JOINERS: Final = re.compile(
+    "(?<=[0-9#*\u00a9-\u200b\u200e-\ufdff\ufe10-\U000dffff])[\ufe0e\ufe0f]"
+    "|(?<=[\u00a9-\u200b\u200e-\U000dffff])[\u200c\u200d]"
+)
+#: Letters and marks that Unicode calls printable and that nobody sees: enough of them
+#: hold any text.
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 #: Front matter: text, lists and mappings; numbers and dates stay text.
 Value: TypeAlias = "str | list[Value] | dict[str, Value]"
@@ -83,6 +92,11 @@ def manifest_of(data: bytes, directory: str | None = None) -> Manifest:
     )
 
 
+def is_name(text: str) -> bool:
+    """Return whether a skill may be called so."""
+    return len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
 def body_of(text: str) -> str:
     """Return a SKILL.md without its front matter."""
     raw = text.encode("utf-8", "surrogatepass")
@@ -119,7 +133,11 @@ def _parsed(text: str) -> Value:
     events = yaml.parse(text, Loader=yaml.BaseLoader)
     try:
         return _value(_Events(event for event in events if not _is_frame(event)), 0)
-    except yaml.YAMLError as error:
+    except _BadError:
+        raise
+    # SAFETY: escapes and versions whose number is no character's, or no number's,
+    # raise the latter two.
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise _BadError(f"the front matter is no YAML: {_line(problem)}") from None
 
@@ -192,7 +210,7 @@ def _problems(fields: dict[str, Value], directory: str | None) -> Iterator[str]:
 
 
 def _of_name(name: str, directory: str | None) -> Iterator[str]:
-    if not NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+    if not is_name(name):
         yield (
             f"name must be 1 to {_LONGEST_NAME} lower-case letters, digits and single "
             "hyphens between them"
@@ -203,7 +221,8 @@ def _of_name(name: str, directory: str | None) -> Iterator[str]:
 
 def _is_seen(text: str) -> bool:
     # SAFETY: a person reads the list, and what is unseen could steer a model.
-    return " ".join(text.split()).translate(_JOINERS).isprintable()
+    rest = _JOINERS.sub("", " ".join(text.split()))
+    return rest.isprintable() and not _BLANK.search(rest)
 
 
 def _line(value: Value | None) -> str:

@@ -13,15 +13,23 @@ from isobox.errors import ArchiveError
 if TYPE_CHECKING:
     from typing import IO
 
+    from isobox._workspace.tars import Readable
+
 #: Members, bytes of all of them, and of a path.
 MOST: Final = 5_000
 LARGEST: Final = 100 << 20
 _LONGEST: Final = 1024
 _LONGEST_NAME: Final = 200
+#: Directories that lead to a member.
+_DEEPEST: Final = 32
 _PIECE: Final = 1 << 16
 #: What is unpacked may be so many times what it was, once it is over a megabyte.
 _RATIO: Final = 200
 _FREE: Final = 1 << 20
+#: Kinds of characters that no name needs: controls, those that turn a line around or
+#: that nobody sees, ends of lines, half characters; and what joins the parts of emoji.
+_UNFIT: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS: Final = "\u200c\u200d"
 #: What macOS adds to archives.
 _DROPPED: Final = ("__MACOSX", ".DS_Store")
 
@@ -79,7 +87,7 @@ class Members:
         *,
         mode: int,
         mtime: float,
-        body: IO[bytes] | None,
+        body: Readable | None,
         packed: int | None = None,
     ) -> None:
         """Take a file in, or a directory if there is no body.
@@ -115,9 +123,9 @@ class Members:
         )
 
     def _check_place(self, name: str, parts: Parts, *, directory: bool) -> None:
+        all_folded = tuple(map(_folded, parts))
         for length in range(1, len(parts) + 1):
-            here = parts[:length]
-            folded = tuple(_folded(part) for part in here)
+            here, folded = parts[:length], all_folded[:length]
             if self._spelled.setdefault(folded, here) != here:
                 other = "/".join(self._spelled[folded])
                 refuse(name, f"some file systems take it for {shown(other)}")
@@ -127,7 +135,7 @@ class Members:
         if not directory and parts in self.found:
             refuse(name, "it is there twice")
 
-    def _keep(self, name: str, body: IO[bytes], packed: int | None) -> None:
+    def _keep(self, name: str, body: Readable, packed: int | None) -> None:
         size = 0
         while piece := body.read(_PIECE):
             size += len(piece)
@@ -153,12 +161,18 @@ def _parts(name: str) -> Parts:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
         refuse(name, "it leaves the directory")
+    if len(parts) > _DEEPEST:
+        refuse(name, f"it is over {_DEEPEST} directories deep")
     for part in parts:
-        if any(unicodedata.category(each) in ("Cc", "Cs") for each in part):
+        if any(_is_unfit(each) for each in part):
             refuse(name, "its name holds what is no text")
         if len(part.encode()) > _LONGEST_NAME:
             refuse(name, f"a name in it has over {_LONGEST_NAME} bytes")
     return parts
+
+
+def _is_unfit(character: str) -> bool:
+    return unicodedata.category(character) in _UNFIT and character not in _JOINERS
 
 
 def _check_mode(name: str, mode: int, *, directory: bool) -> None:

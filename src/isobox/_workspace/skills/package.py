@@ -14,11 +14,12 @@ from isobox._workspace import archive
 from isobox._workspace.skills.manifest import LARGEST, manifest_of
 from isobox._workspace.skills.members import Member, Members
 from isobox._workspace.skills.unpacking import LARGEST_ARCHIVE, read_archive, read_tar
-from isobox.errors import ArchiveError, InvalidArgumentError
+from isobox.errors import ArchiveError, InvalidArgumentError, IsoboxError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from isobox._workspace.skills.manifest import Manifest
     from isobox._workspace.skills.members import Parts
 
 #: Bytes of contents that are kept in memory; more go to a file.
@@ -35,15 +36,20 @@ class Package:
     """A skill that may be installed.
 
     Attributes:
-        name: Its name.
+        manifest: What its SKILL.md says.
         tar: A tar of nothing but files and directories, to be read from the
             beginning.
         size: Bytes of the tar.
     """
 
-    name: str
+    manifest: Manifest
     tar: IO[bytes]
     size: int
+
+    @property
+    def name(self) -> str:
+        """Its name, which is that of its directory too."""
+        return self.manifest.name
 
 
 def packed(source: Source, name: str = "") -> Package:
@@ -67,6 +73,13 @@ def packed(source: Source, name: str = "") -> Package:
         if not called:
             raise
         raise type(error)(f"{called}: {error.message}", path=error.path) from error
+    except IsoboxError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"the host has no place for a skill: {error.strerror}",
+            code=error.errno or 0,
+        ) from error
 
 
 def _packed(source: Source) -> Package:
@@ -74,11 +87,11 @@ def _packed(source: Source) -> Package:
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as content:
         members = _members(source, cast("IO[bytes]", content))
         top = _top(members)
-        name = _name(members, top)
+        manifest = _manifest(members, top)
         tar = _written(members, top)
         size = tar.tell()
         tar.seek(0)
-        return Package(name, tar, size)
+        return Package(manifest, tar, size)
 
 
 def _members(source: Source, content: IO[bytes]) -> Members:
@@ -88,7 +101,7 @@ def _members(source: Source, content: IO[bytes]) -> Members:
     try:
         if opened.is_directory:
             members = Members(content)
-            read_tar(cast("IO[bytes]", _Joined(opened.pieces())), members)
+            read_tar(_Joined(opened.pieces()), members)
             return members
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as copy:
             return _of_file(opened.pieces(), cast("IO[bytes]", copy), content)
@@ -114,7 +127,7 @@ class _Joined:
         self._pieces = pieces
         self._rest = b""
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, /) -> bytes:
         """Return `size` bytes, less only at the end."""
         held = [self._rest]
         have = len(self._rest)
@@ -139,7 +152,7 @@ def _top(members: Members) -> Parts:
     )
 
 
-def _name(members: Members, top: Parts) -> str:
+def _manifest(members: Members, top: Parts) -> Manifest:
     member = members.found[(*top, "SKILL.md")]
     data = _content(members, member, LARGEST + 1)
     if member.at is None or len(data) > LARGEST:
@@ -150,7 +163,7 @@ def _name(members: Members, top: Parts) -> str:
         problems.append("SKILL.md is not UTF-8, or holds a NUL")
     if problems:
         raise InvalidArgumentError(f"it is no skill: {'; '.join(problems)}")
-    return manifest.name
+    return manifest
 
 
 def _is_text(data: bytes) -> bool:

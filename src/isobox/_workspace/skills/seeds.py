@@ -52,21 +52,24 @@ class Seeds:
         async with self._lock:
             if not self._sources or self._done is self._workspace._sandbox:
                 return
-            memory = Memory(self._workspace._workdir)
             for number, source in enumerate(self._sources):
                 name = f"skills[{number}]" if isinstance(source, bytes) else ""
-                await self._plant(source, name, memory)
+                await self._plant(source, name)
             self._done = self._workspace._sandbox
 
-    async def _plant(self, source: Source, name: str, memory: Memory) -> None:
+    async def _plant(self, source: Source, name: str) -> None:
         package = await anyio.to_thread.run_sync(packed, source, name)
         with package.tar:
+            # Not before: another workspace may have put it in meanwhile, where
+            # somebody has removed it again.
+            memory = await anyio.to_thread.run_sync(Memory, self._workspace._workdir)
             if package.name in memory.names:
                 return
             # Whoever put another there may keep it.
             with contextlib.suppress(PathExistsError):
                 await push(self._workspace, package, replace=False)
-        memory.add(package.name)
+        # Another process may hold the file for seconds.
+        await anyio.to_thread.run_sync(memory.add, package.name)
 
 
 class Memory:

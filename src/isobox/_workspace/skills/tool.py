@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from typing_extensions import override
 
 from isobox._core.ops import Scan
+from isobox._core.paths import shown
 from isobox._workspace.skills.installed import names_of, read_manual, skills_of
-from isobox._workspace.skills.manifest import LARGEST, NAME, body_of, manifest_of
+from isobox._workspace.skills.manifest import LARGEST, body_of, is_name, manifest_of
 from isobox._workspace.tools.schema import text
 from isobox._workspace.tools.tool import SessionTool
 from isobox._workspace.tools.wording import cut, failed, listed, note, said
@@ -57,7 +58,7 @@ class SkillTool(SessionTool[SkillArguments]):
 
     def __init__(self, session: Session, names: Iterable[str]) -> None:
         super().__init__(session)
-        known = [name for name in names if NAME.fullmatch(name)]
+        known = [name for name in names if is_name(name)]
         self.description = (
             "Load a skill: its instructions, and the names of the files that belong to "
             "it. Do so before work that a skill is for. There are: "
@@ -66,9 +67,9 @@ class SkillTool(SessionTool[SkillArguments]):
 
     @override
     async def _perform(self, given: SkillArguments) -> ToolResult:
-        folder = self.session.absolute(f"skills/{given.name}")
-        if not NAME.fullmatch(given.name):
+        if not is_name(given.name):
             return await self._missing(given.name)
+        folder = self.session.absolute(f"skills/{given.name}")
         try:
             if not (await self.workspace.stat(folder, follow=False)).is_directory:
                 return await self._missing(given.name)
@@ -82,10 +83,10 @@ class SkillTool(SessionTool[SkillArguments]):
                 f"{given.name} cannot be used: {'; '.join(problems)}", error="skill"
             )
         body = body_of(data.decode("utf-8", "replace"))
-        shown = self.session.shown(f"{folder}/SKILL.md")
+        manual = self.session.shown(f"{folder}/SKILL.md")
         return said(
             note(f"skill {given.name}; its files are in {folder}"),
-            cut(body, f"the middle is left out; Read {shown} shows it"),
+            cut(body, f"the middle is left out; Read {manual} shows it"),
             note(await self._files(folder)),
             metadata={"skill": given.name, "path": folder},
         )
@@ -99,7 +100,7 @@ class SkillTool(SessionTool[SkillArguments]):
     async def _files(self, folder: str) -> str:
         look = Scan(path=folder, depth=None, files_only=True, limit=_MOST_FILES)
         listing = await self.workspace._do(look)
-        names = [entry.path[len(folder) + 1 :] for entry in listing.entries]
+        names = [shown(entry.path[len(folder) + 1 :]) for entry in listing.entries]
         more = " and more" if listing.truncated else ""
         return f"files: {listed(names, _MOST_FILES)}{more}"
 

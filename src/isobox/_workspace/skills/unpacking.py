@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import struct
 import tarfile
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Final
 
-from isobox._workspace.skills.members import LARGEST, MOST, Members, refuse
+from isobox._workspace.skills.members import MOST, Members, refuse
+from isobox._workspace.tars import Tar
 from isobox.errors import ArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from isobox._workspace.tars import Readable
 
 #: Bytes of an archive.
 LARGEST_ARCHIVE: Final = 64 << 20
@@ -26,6 +30,10 @@ _PIECE: Final = 1 << 16
 _ENCRYPTED: Final = 0x1 | 0x40
 _UTF8: Final = 0x800
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: How the host's own files fail, which is no fault of an archive.
+_FULL: Final = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
 _BROKEN: Final = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -57,7 +65,7 @@ def read_archive(file: IO[bytes], size: int, content: IO[bytes]) -> Members:
             _read_zip(file, size, members)
         elif head.startswith(b"\x1f\x8b"):
             with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                read_tar(cast("IO[bytes]", unpacked), members)
+                read_tar(unpacked, members)
         elif head[257:262] == b"ustar":
             read_tar(file, members)
         else:
@@ -72,44 +80,43 @@ def _refusing() -> Generator[None]:
     except ArchiveError:
         raise
     except _BROKEN as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise
         raise ArchiveError(f"the archive is broken: {str(error)[:200]}") from error
 
 
 class _Metered:
-    """Bounds what is read of a tar, headers and all."""
+    """Bounds what is read of a tar besides its contents."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: Readable) -> None:
         self._source = source
-        self._left = LARGEST + _BESIDES
+        self._left = _BESIDES
 
-    def read(self, size: int) -> bytes:
+    def allow(self, content: int) -> None:
+        """Let a member's content be read, which is bounded elsewhere."""
+        self._left += content
+
+    def read(self, size: int, /) -> bytes:
         """Return `size` bytes, less only at the end."""
         data = self._source.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise ArchiveError(f"the archive becomes over {LARGEST} bytes")
+            raise ArchiveError(f"the archive has over {_BESIDES} bytes of headers")
         return data
 
 
-def read_tar(source: IO[bytes], members: Members) -> None:
+def read_tar(source: Readable, members: Members) -> None:
     """Read the members of a tar that is not compressed.
 
     Raises:
         ArchiveError: A member is refused.
     """
     metered = _Metered(source)
-    with tarfile.open(
-        fileobj=cast("tarfile._Fileobj", metered),
-        mode="r|",
-        encoding="utf-8",
-        errors="surrogateescape",
-    ) as archive:
-        for each in archive:
-            _check_kind(each)
-            body = archive.extractfile(each) if each.isreg() else None
-            members.add(each.name, mode=each.mode, mtime=each.mtime, body=body)
-            # tarfile would keep every header.
-            vars(archive)["members"].clear()
+    for each, content in Tar(metered):
+        _check_kind(each)
+        metered.allow(content.size)
+        body = content if each.isreg() else None
+        members.add(each.name, mode=each.mode, mtime=each.mtime, body=body)
     # A sum at the end is compared once that is reached.
     while metered.read(_PIECE):
         pass
@@ -118,7 +125,7 @@ def read_tar(source: IO[bytes], members: Members) -> None:
 def _check_kind(member: tarfile.TarInfo) -> None:
     if member.issym() or member.islnk():
         refuse(member.name, "it is a link")
-    if member.issparse() or not (member.isreg() or member.isdir()):
+    if not (member.isreg() or member.isdir()):
         refuse(member.name, "it is neither a file nor a directory")
 
 

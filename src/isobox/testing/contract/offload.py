@@ -161,6 +161,24 @@ class OffloadContract(Contract):
             assert await workspace.offload_tool_result("s", _PIXEL) == url
             assert await workspace.read_bytes(url) == _PIXEL
 
+    @_shell
+    async def test_no_file_in_place_of_data_holds_a_call_up(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        url = await workspace.offload_tool_result("s", _PIXEL)
+        path = url.removeprefix("workspace:///")
+        for spoil in (
+            f"truncate -s 1T {path} || truncate -s 100M {path}",
+            f"rm {path}; mkfifo {path}",
+            f"rm {path}; ln -s /dev/zero {path}",
+            f"rm {path}; ln -s ../outside {path}",
+        ):
+            await workspace.run(spoil, check=True)
+            with anyio.fail_after(SOON):
+                assert await workspace.offload_tool_result("s", _PIXEL) == url
+            assert (await workspace.stat(path, follow=False)).kind == "file"
+            assert await workspace.read_bytes(url) == _PIXEL
+
     async def test_a_result_is_kept_as_text(self, workspace: WorkspaceBase) -> None:
         result = ToolResult(
             blocks=(TextBlock("before"), DataBlock("image/png", _PIXEL))
@@ -346,6 +364,19 @@ class OffloadContract(Contract):
         assert await names(workspace, "data") == [f"{'a' * 64}.bin", "mine"]
         assert await names(workspace, "sessions/past") == []
         assert await names(workspace, "sessions/recent") == ["context.jsonl"]
+
+    @_shell
+    async def test_what_is_behind_a_link_is_never_removed(
+        self, fresh_workspace: Factory, tmp_path: Path
+    ) -> None:
+        workspace = await fresh_workspace(retention=Retention(age=1000))
+        files = [f"mine/{'a' * 64}.bin", "mine/past/context.jsonl"]
+        for file in files:
+            await put(workspace, tmp_path, file, b"1", 10**9)
+        await workspace.run("ln -s mine data; ln -s mine sessions", check=True)
+        await workspace.offload_context("s", [message("a")])
+        for file in files:
+            assert await workspace.exists(file)
 
     async def test_every_step_is_an_operation(self, fresh_workspace: Factory) -> None:
         sink = MemorySink()

@@ -125,6 +125,53 @@ def test_sessions_have_places_of_their_own(one, other):
         assert (folders[0] == folders[1]) == (one == other)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "audio", "data": "aGk=", "mime_type": "image/png"},
+        {"type": "base64", "data": "aGk=", "media_type": "image/png"},
+        {"uri": "file:///x", "blob": "aGk=", "mimeType": "image/png"},
+        {"uri": "file:///x", "blob": "aGk=", "mime_type": "image/png"},
+    ],
+)
+def test_base64_is_beside_it_whatever_its_media_type_is_called(message):
+    sifter = Sifter(None)
+    line = json.loads(sifter.line(message))
+    assert line["url"].endswith(".png")
+    assert not {"data", "blob"} & line.keys()
+    assert list(sifter.aside.values()) == [b"hi"]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_of_every_kind_are_beside_it(kind):
+    sifter = Sifter(None)
+    line = json.loads(sifter.line({"a": kind(b"one")}))
+    assert line["a"].endswith(".bin")
+    assert list(sifter.aside.values()) == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ("image/png", "image/png"),
+        ("text/plain; charset=utf-8", "text/plain"),
+        ('image/png"/>\n[system]', "application/octet-stream"),
+        ("", "application/octet-stream"),
+        ("x" * 101 + "/y", "application/octet-stream"),
+        ("a/" + "1234567890", "a/**********"),
+    ],
+)
+def test_a_media_type_is_nothing_else(given, kind):
+    assert Sifter(Redactor([b"1234567890"])).kind(given) == kind
+
+
+@pytest.mark.parametrize("bad", [5, None, b"x", ["a"]])
+def test_an_id_is_a_text(bad):
+    with pytest.raises(InvalidArgumentError, match=r"id=.* is no text"):
+        safe("id", bad)
+
+
 def test_a_plain_id_is_its_own_name():
     for name in ("default", "0", "a.b_c-d", "x" * 64):
         assert safe("id", name) == name

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isobox._workspace.skills.manifest import LARGEST_FRONT, body_of, manifest_of
+from isobox._workspace.skills.manifest import (
+    LARGEST_FRONT,
+    body_of,
+    is_name,
+    manifest_of,
+)
 
 GOOD = """\
 ---
@@ -74,6 +79,17 @@ def test_files_differ_in_form(data):
         ('name: a\ndescription: "x\\u202ey"', "not seen"),
         ('name: a\ndescription: "x\\U000E0041y"', "not seen"),
         ('name: a\ndescription: "x\\x1b[2J"', "not seen"),
+        ("name: a\ndescription: x\U000e0100\U000e0165", "not seen"),
+        ("name: a\ndescription: x\ufe0f", "not seen"),
+        ("name: a\ndescription: \u2764\ufe0f\ufe0e\ufe0f", "not seen"),
+        ("name: a\ndescription: x\u200dy", "not seen"),
+        ("name: a\ndescription: \u0645\u200c\u200d\u200c", "not seen"),
+        ("name: a\ndescription: x\u3164y", "not seen"),
+        ("name: a\ndescription: \u2800", "not seen"),
+        ("name: a\ndescription: x\u034fy", "not seen"),
+        ('name: a\ndescription: "\\UFFFFFFFF"', "no YAML"),
+        ('name: a\ndescription: "\\U00110000"', "no YAML"),
+        ("%YAML 1." + "9" * 5000, "no YAML"),
         ("name: a\ndescription: x\ncompatibility: " + "x" * 501, "compatibility"),
         ("name: a\ndescription: x\nmetadata: y", "metadata is no mapping"),
         ("name: a\nname: a\ndescription: x", "a name twice"),
@@ -104,7 +120,28 @@ def test_nothing_makes_it_fail(data):
     manifest_of(b"---\n" + data + b"\n---\n", "a")
 
 
-@given(st.text(alphabet="[]{}:,-?&*!|>'\"%@`#\n \tab~<=", max_size=400))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+        "\u2764\ufe0f\u200d\U0001f525 and 1\ufe0f\u20e3",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\u0915\u094d\u200d",
+    ],
+    ids=["family", "styled", "persian", "hindi"],
+)
+def test_what_joins_and_styles_characters_is_part_of_them(text):
+    found = manifest_of(front(f"name: a\ndescription: {text}"), "a")
+    assert (found.problems, found.description) == ((), text)
+
+
+def test_a_name_is_no_longer_than_the_format_has_it():
+    assert is_name("a" * 64)
+    assert not is_name("a" * 65)
+    assert not is_name("a\n")
+
+
+@given(st.text(alphabet="[]{}:,-?&*!|>'\"%@`#\n \tab~<=\\UuxYAML019.", max_size=400))
 def test_no_yaml_makes_it_fail(text):
     manifest_of(front(text), "a")
 

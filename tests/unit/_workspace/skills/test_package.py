@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
 import stat
 import struct
 import tarfile
+import tempfile
 import warnings
 import zipfile
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from isobox._workspace.skills import members, unpacking
 from isobox._workspace.skills.package import packed
-from isobox.errors import ArchiveError, InvalidArgumentError, IsoboxError
+from isobox.errors import ArchiveError, InvalidArgumentError, IsoboxError, StorageError
 from isobox.testing.contract.skills import directory, manual, tar_of, zip_of
 
 SKILL = ("SKILL.md", manual("sums").encode())
@@ -80,6 +82,10 @@ def test_a_zip_of_windows_has_no_modes():
         ("a\x1b[2Jb", "no text"),
         ("a/" + "b" * 201, "over 200 bytes"),
         ("a/" * 600 + "b", "over 1024"),
+        ("a/" * 33 + "b", "over 32 directories"),
+        ("a\u2028b", "no text"),
+        ("a\u202eb", "no text"),
+        ("a\u200bb", "no text"),
         ("skill.md", "take it for"),
         ("SKILL.md/a", "a file and a directory"),
         ("SKILL.md", "twice"),
@@ -192,11 +198,11 @@ def test_too_much_content_is_refused(monkeypatch):
 
 
 def test_headers_without_end_are_refused(monkeypatch):
-    monkeypatch.setattr(unpacking, "_BESIDES", 4096)
-    monkeypatch.setattr(unpacking, "LARGEST", 1000)
+    monkeypatch.setattr(unpacking, "_BESIDES", 600_000)
+    assert "data" in installed(tar_of(SKILL, ("data", os.urandom(2_000_000))))
     info = tarfile.TarInfo("x")
-    info.pax_headers = {"comment": "y" * 100_000}
-    assert "becomes over" in refused(tar_of(SKILL, info)).message
+    info.pax_headers = {"comment": "y" * 700_000}
+    assert "600000 bytes of headers" in refused(tar_of(SKILL, info)).message
 
 
 def test_a_large_archive_is_refused(tmp_path, monkeypatch):
@@ -220,6 +226,40 @@ def test_a_cut_archive_is_refused(cut):
             packed(made[:cut])
 
 
+@pytest.mark.parametrize("cut", [1024, 1224, 1536, 2048, 2300, 2560])
+def test_a_cut_tar_is_no_smaller_skill(cut):
+    made = tar_of(SKILL, ("a", b"1" * 600), ("b", b"2"))
+    assert "broken" in refused(made[:cut]).message
+
+
+def test_a_broken_header_is_not_the_end():
+    made = bytearray(tar_of(SKILL, ("a", b"1"), ("b", b"2")))
+    made[1024 + 200] ^= 1
+    assert "broken" in refused(bytes(made)).message
+
+
+def test_a_sparse_map_is_not_read():
+    info = tarfile.TarInfo("odd")
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+    assert "sparse" in refused(tar_of(SKILL, info)).message
+
+
+def test_a_deep_name_takes_no_time_and_no_memory(monkeypatch):
+    calls = []
+    fold = members._folded
+    monkeypatch.setattr(
+        members, "_folded", lambda part: calls.append(part) or fold(part)
+    )
+    installed(tar_of(SKILL, ("a/" * 31 + "b", b"")))
+    assert len(calls) == 33
+
+
+def test_names_may_have_joined_characters():
+    name = "\U0001f468\u200d\U0001f469.md"
+    for made in (tar_of(SKILL, (name, b"")), zip_of(SKILL, (name, b""))):
+        assert name in installed(made)
+
+
 def test_a_wrong_sum_is_refused():
     made = bytearray(zip_of(SKILL, ("data", b"x" * 100)))
     at = made.rindex(b"PK\1\2")
@@ -238,6 +278,20 @@ def test_a_manual_that_is_no_text_is_refused():
     info.type = tarfile.DIRTYPE
     with pytest.raises(InvalidArgumentError, match="no file"):
         packed(tar_of(info))
+
+
+@pytest.mark.parametrize("kind", ["directory", "zip", "tar"])
+def test_a_host_without_room_is_no_broken_archive(tmp_path, monkeypatch, kind):
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = {"zip": zip_of, "tar": tar_of}.get(kind)
+    source = made(SKILL) if made else directory(tmp_path)
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda _: Full())
+    with pytest.raises(StorageError, match="No space left") as caught:
+        packed(source)
+    assert caught.value.errno == errno.ENOSPC
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)

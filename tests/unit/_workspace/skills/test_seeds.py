@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 
 import pytest
 
 from isobox import LocalWorkspace, SkillsWarning
+from isobox._workdir.state import State
+from isobox._workspace.skills import package, seeds
 from isobox._workspace.skills.seeds import Memory
 from isobox.errors import ArchiveError, InvalidArgumentError
 from isobox.testing.contract.skills import directory, manual, tar_of
@@ -51,6 +54,33 @@ async def test_a_removed_seed_stays_away(tmp_path, project):
     assert await names(one, project=project, work=removed) == ["one"]
     assert await names(one, two, project=project) == ["two"]
     assert await names(one, two, project=project) == ["two"]
+
+
+async def test_a_seed_that_another_put_in_meanwhile_stays_away(
+    tmp_path, project, monkeypatch
+):
+    one = directory(tmp_path, "one")
+
+    def packed(source, name):
+        # What another workspace does meanwhile: put it in, and see it removed.
+        Memory(str(project)).add("one")
+        return package.packed(source, name)
+
+    monkeypatch.setattr(seeds, "packed", packed)
+    assert await names(one, project=project) == []
+
+
+async def test_a_file_that_another_holds_stops_no_other(tmp_path, project, monkeypatch):
+    threads = set()
+    change = State.change
+
+    def changed(self, change_to):
+        threads.add(threading.current_thread())
+        change(self, change_to)
+
+    monkeypatch.setattr(State, "change", changed)
+    assert await names(directory(tmp_path, "one"), project=project) == ["one"]
+    assert threading.main_thread() not in threads
 
 
 async def test_a_seed_that_was_changed_stays_as_it_is(tmp_path, project):
