@@ -86,7 +86,7 @@ async def _agentscope() -> AsyncIterator[Callable[[], Awaitable[object]]]:
 
     with tempfile.TemporaryDirectory(prefix="bench-agentscope-") as directory:
         work = Path(directory) / "work"
-        _furnish(work / ".agentscope")
+        furnish(work / ".agentscope")
         shutil.copy(_server(), work / "server.py")
         config = StdioMCPConfig(
             command="/usr/bin/python3", args=["/workspace/server.py"]
@@ -104,7 +104,7 @@ async def _agentscope() -> AsyncIterator[Callable[[], Awaitable[object]]]:
             await workspace.close()
 
 
-def _furnish(home: Path) -> None:
+def furnish(home: Path) -> None:
     """Put there what AgentScope would otherwise download."""
     venv = home / ".venv"
     (venv / "bin").mkdir(parents=True)

@@ -13,6 +13,8 @@ from typing import Final
 #: longer was stopped.
 _PATIENCE: Final = 5.0
 _LONGEST_NAP: Final = 0.005
+#: Of a status, the inode and its device.
+_INODE: Final = slice(stat.ST_INO, stat.ST_DEV + 1)
 
 
 class Descriptor:
@@ -30,7 +32,7 @@ class Descriptor:
         if not stat.S_ISREG(status.st_mode):
             self.close()
             raise OSError(errno.EINVAL, "an audit file must be a regular file", path)
-        self._identity = (status.st_dev, status.st_ino)
+        self._identity = status[_INODE]
 
     @property
     def size(self) -> int:
@@ -39,7 +41,7 @@ class Descriptor:
 
     def is_that(self, status: os.stat_result) -> bool:
         """Whether a status is of this file."""
-        return self._identity == (status.st_dev, status.st_ino)
+        return self._identity == status[_INODE]
 
     def close(self) -> None:
         """Close it; safe to call again."""

@@ -37,16 +37,26 @@ class Head(NamedTuple):
         """Its place in the chain."""
         return Place(self.seq, self.hash)
 
-    def sealed(self, seal: Seal) -> bytes:
-        """Return it as the content of a file."""
-        seq, hashed, start, end, files, closed, following = self
+    def sealed(self, seal: Seal, following: str | None = None) -> bytes:
+        """Return it as the content of a file.
+
+        Args:
+            seal: What seals it.
+            following: The hash of the record that is written next, else `next`.
+        """
+        seq, hashed, start, end, files, closed, expected = self
         text = (
             f'{{"seq":{seq},"hash":"{hashed}","start":{start},"end":{end},'
-            f'"files":{files},"closed":{_JSON[closed]},"next":"{following}",'
-            f'"keyed":{_JSON[seal.keyed]}'
+            f'"files":{files},"closed":{_JSON[closed]},"next":"{following or expected}"'
+            f',"keyed":{_JSON[seal.keyed]}'
         )
         mark = seal.digest(f"head {text}".encode())
         return f'{text},"seal":"{mark}"}}'.ljust(SIZE - 1).encode() + b"\n"
+
+    def then(self, hashed: str, size: int, *, closed: bool = False) -> Head:
+        """Return the head once a record with that hash and size was written."""
+        fields = (self.seq + 1, hashed, self.end, self.end + size, self.files)
+        return Head._make((*fields, closed, ""))
 
 
 class HeadError(Exception):

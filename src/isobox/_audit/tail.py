@@ -16,7 +16,7 @@ from isobox._audit.records import LONGEST
 
 if TYPE_CHECKING:
     from isobox._audit.chain import Link
-    from isobox._audit.records import Place, Record, Seal
+    from isobox._audit.records import Record, Seal
 
 #: The field of a record of the chain that says what the head did not expect.
 AHEAD: Final = "ahead"
@@ -63,7 +63,7 @@ class Tail:
         self._file: Descriptor
         self._take()
         try:
-            self._current()
+            self._learn()
         finally:
             unlock(self._head_file.number)
 
@@ -76,7 +76,8 @@ class Tail:
         """
         self._take()
         try:
-            self._current()
+            if not self._is_as_left():
+                self._learn()
             if self._max_bytes is not None and self._head.end >= self._max_bytes:
                 self._rotate()
             self._write(record)
@@ -120,11 +121,20 @@ class Tail:
             unlock(self._head_file.number)
             raise
 
-    def _current(self) -> None:
+    def _is_as_left(self) -> bool:
+        """Whether nobody wrote to the head or the file since, or replaced it."""
+        if os.pread(self._head_file.number, SIZE, 0) != self._content:
+            return False
+        there = status_of(self._path)
+        return (
+            there is not None
+            and there.st_size == self._head.end
+            and self._file.is_that(there)
+        )
+
+    def _learn(self) -> None:
         """Learn what others wrote since."""
         content = os.pread(self._head_file.number, SIZE, 0)
-        if content == self._content and self._is_whole():
-            return
         self._content = None
         self._head = self._saved = self._newer(content)
         if self._head.closed:
@@ -132,14 +142,6 @@ class Tail:
         else:
             self._open(self._path)
         self._catch_up()
-
-    def _is_whole(self) -> bool:
-        there = status_of(self._path)
-        return (
-            there is not None
-            and self._file.is_that(there)
-            and there.st_size == self._head.end
-        )
 
     def _newer(self, content: bytes) -> Head:
         try:
@@ -151,31 +153,30 @@ class Tail:
             raise self._refusal(f"{self._head_path} was replaced by an older one")
         return head
 
-    def _expect(self, place: Place) -> None:
+    def _expect(self, following: str) -> None:
         """Tell the head what is written next, and nothing else yet."""
-        self._store(self._saved._replace(next=place.hash))
+        self._store(self._saved.sealed(self._seal, following))
 
     def _save(self, head: Head) -> None:
-        self._store(head)
-        self._head = head
+        self._store(head.sealed(self._seal))
+        self._head = self._saved = head
 
-    def _store(self, head: Head) -> None:
-        content = head.sealed(self._seal)
-        if os.pwrite(self._head_file.number, content, 0) != SIZE:
+    def _store(self, content: bytes) -> None:
+        number = self._head_file.number
+        if os.pwrite(number, content, 0) != SIZE:
             raise OSError(errno.ENOSPC, "only a part was written", self._head_path)
         if self._syncs:
-            os.fdatasync(self._head_file.number)
-        self._saved, self._content = head, content
+            os.fdatasync(number)
+        self._content = content
 
     # -- the file -----------------------------------------------------------
 
     def _write(self, record: Record, *, closes: bool = False) -> None:
         head = self._head
-        line, place = self._seal.line(record, head.place)
-        self._expect(place)
+        line, hashed = self._seal.line(record, head)
+        self._expect(hashed)
         self._write_line(line)
-        end = head.end + len(line)
-        self._save(Head(place.seq, place.hash, head.end, end, head.files, closes))
+        self._save(head.then(hashed, len(line), closed=closes))
 
     def _write_line(self, line: bytes) -> None:
         self._content = None
@@ -272,11 +273,12 @@ class Tail:
     def _mark(self, start: int, size: int, ahead: Record) -> None:
         region = os.pread(self._file.number, size - start, start)
         mark = {**torn_mark(region), "time": time.time(), **ahead}
-        line, place = self._seal.line(mark, self._head.place)
-        self._expect(place)
+        seq, files = self._head.seq + 1, self._head.files
+        line, hashed = self._seal.line(mark, self._head)
+        self._expect(hashed)
         self._write_line(b"\n" + line)
         begin = size + 1
-        self._save(Head(*place, begin, begin + len(line), self._head.files))
+        self._save(Head(seq, hashed, begin, begin + len(line), files))
 
     # -- the next file ------------------------------------------------------
 

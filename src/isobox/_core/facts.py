@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Never, cast
 
 from isobox._core.ops import (
     AnyOp,
@@ -59,13 +59,13 @@ def facts(
         redact: Masks what nobody is to see, in whole texts: a part of a secret
             that was cut off before would not be recognised.
     """
-    found = _facts(_known(op))
+    found = _facts(cast("AnyOp", op))
     if op.caller is not None:
         found.setdefault("tool", op.caller)
     if op.places:
         found["links"] = _links(op)
     return {
-        key: _bounded(value, redact)
+        key: _bounded(value, redact) if isinstance(value, (str, list)) else value
         for key, value in found.items()
         if value is not None
     }
@@ -84,20 +84,10 @@ def path_of(op: Op[object]) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _known(op: object) -> AnyOp:
-    if isinstance(op, AnyOp):
-        return op
-    raise TypeError(f"not an operation: {type(op).__name__}")
-
-
 def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an op
     match op:
         case Spawn():
             return _spawn(op)
-        case Attach():
-            return {"id": op.id, "stdout": op.stdout, "stderr": op.stderr}
-        case Running():
-            return {}
         case Script():
             return {"session": op.session_id, "cwd": op.stands_in, "script": op.script}
         case Read():
@@ -112,6 +102,10 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
             }
         case ReadLines():
             return {"path": op.path, "start": op.start, "count": op.count}
+        case Attach():
+            return {"id": op.id, "stdout": op.stdout, "stderr": op.stderr}
+        case Running():
+            return {}
         case Edit():
             return {"path": op.path, "replacements": len(op.replacements)}
         case Patch():
@@ -151,7 +145,8 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
         case Apply():
             return {"paths": None if op.paths is None else list(op.paths)}
         case _:
-            assert_never(op)
+            unknown: Never = op
+            raise TypeError(f"not an operation: {type(unknown).__name__}")
 
 
 def _call(op: CallTool) -> dict[str, Fact]:
@@ -190,11 +185,9 @@ def _patch(op: Patch) -> dict[str, Fact]:
     return {"paths": whole + targets, "removed": removed or None}
 
 
-def _bounded(value: Fact, redact: Callable[[str], str] | None) -> Fact:
+def _bounded(value: str | list[str], redact: Callable[[str], str] | None) -> Fact:
     if isinstance(value, str):
         return _short(value, redact)
-    if not isinstance(value, list):
-        return value
     texts = [_short(each, redact) for each in value[:_TEXTS]]
     if len(value) > _TEXTS:
         texts.append(f"[... {len(value) - _TEXTS} more]")

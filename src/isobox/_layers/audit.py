@@ -15,7 +15,7 @@ from isobox._layers.caller import named
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from isobox._approval.question import Question
     from isobox._audit.sinks import AuditSink
@@ -56,18 +56,19 @@ class Audit:
         if self._sink is None:
             return await inner(op)
         number = next(self._numbers)
-        self._put(number, "intent", op=op.name, facts=facts(op, redact=self._redact))
+        intent = {"op": op.name, "facts": facts(op, redact=self._redact)}
+        self._keep(self._record(number, "intent", intent))
         started = time.monotonic()
         try:
             result = await inner(op)
         except BaseException as error:
-            self._settle(number, **_failure(error, started))
+            self._settle(number, _failure(error, started))
             raise
         if isinstance(result, Ongoing):
             self._ongoing[number] = started
             result.on_end(lambda end: self._ended(number, end))
         else:
-            self._settle(number, ok=True, seconds=_since(started))
+            self._settle(number, {"ok": True, "seconds": _since(started)})
         return result
 
     def lifecycle(self, event: str, **details: object) -> None:
@@ -84,9 +85,10 @@ class Audit:
         # What nobody read to its end may still be told of after the close.
         started = self._ongoing.pop(number, None)
         if started is not None:
-            self._settle(number, ok=True, seconds=_since(started), end=end)
+            fields = {"ok": True, "seconds": _since(started), "end": end}
+            self._settle(number, fields)
 
-    def _settle(self, number: int, **fields: object) -> None:
+    def _settle(self, number: int, fields: Mapping[str, object]) -> None:
         """Record an outcome; one that the sink does not take is owed to it.
 
         Nobody may be there to hear of a failure, as when a process ends by itself:
@@ -140,7 +142,7 @@ class Audit:
         self._keep(self._record(number, kind, fields))
 
     def _record(
-        self, number: int, kind: str, fields: dict[str, object]
+        self, number: int, kind: str, fields: Mapping[str, object]
     ) -> dict[str, object]:
         record = {
             "time": time.time(),

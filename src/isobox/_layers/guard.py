@@ -63,9 +63,9 @@ class Guard:
         self._names_paths = policy.names_any_paths
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
-        if self._looks_inside:
-            await reader.read(op)
-        decision = self._policy.decide(op, self._root)
+        decision = self._policy.remembered(op, self._root)
+        if decision is None or decision.verdict == "ask":
+            decision = await self._decided(op)
         if self._names_paths and decision.verdict != "deny":
             op = await self._followed(op)
             decision = self._policy.decide(op, self._root) if op.places else decision
@@ -81,6 +81,12 @@ class Guard:
         if not answer.allow:
             raise _denied(op, decision, decision.reason + _said(answer))
         return await inner(seen.bound(op))
+
+    async def _decided(self, op: Op[object]) -> Decision:
+        # Before a question too, which says what the script runs.
+        if self._looks_inside:
+            await reader.read(op)
+        return self._policy.decide(op, self._root)
 
     async def _followed(self, op: Op[R]) -> Op[R]:
         """Return an operation with where its paths lead."""

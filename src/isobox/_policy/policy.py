@@ -9,11 +9,11 @@ from isobox._core.ops import Connect, Script, Spawn
 from isobox._policy.decision import Decision, Verdict
 from isobox._policy.network import NO_RULE, NONE, Network
 from isobox._policy.op_rule import Rule
-from isobox._policy.part import Part, parts
+from isobox._policy.part import GROUPS, Part, parts
 from isobox._policy.rule_index import RuleIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from isobox._core.ops import Op
 
@@ -28,6 +28,12 @@ _LONGEST: Final = 4096
 _SHOWN: Final = 120
 _UNSURE: Final = "which file it writes, only running it tells, and a rule is about some"
 _ORDER: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
+#: Operations of which rules know no more than the parts by that name.
+_PLAIN: Final = frozenset[str]().union(*GROUPS.values()) - {
+    "spawn",
+    "script",
+    "connect",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Policy:
     tightened_by: tuple[Policy, ...] = ()
     _index: RuleIndex = field(init=False, repr=False, compare=False)
     _known: dict[Hashable, Decision] = field(init=False, repr=False, compare=False)
+    _plain: dict[str, Decision] = field(init=False, repr=False, compare=False)
     _on_paths: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +66,15 @@ class Policy:
         object.__setattr__(self, "_index", index)
         object.__setattr__(self, "_on_paths", on_paths)
         object.__setattr__(self, "_known", {})
+        object.__setattr__(self, "_plain", dict(self._said_of_all()))
+
+    def _said_of_all(self) -> Iterator[tuple[str, Decision]]:
+        """Yield operations that no rule is about, with what is said of each one."""
+        for name in _PLAIN:
+            others = [each._plain.get(name) for each in self.tightened_by]
+            said = [self.default, *(each for each in others if each is not None)]
+            if name not in self._index and None not in others:
+                yield name, max(said, key=_strictness)
 
     @classmethod
     def allow_all(cls) -> Policy:
@@ -113,11 +129,10 @@ class Policy:
             op: The operation.
             root: Absolute path inside of the workspace's directory.
         """
-        # Agents run the same few commands again and again.
-        key = _key(op, root) if isinstance(op, (Spawn, Script)) else None
-        known = None if key is None else self._known.get(key)
+        known = self.remembered(op, root)
         if known is not None:
             return known
+        key = _key(op, root)
         found = self.explain(op, root)
         decision = max((decision for _, decision in found), key=_strictness)
         if key is not None:
@@ -125,6 +140,15 @@ class Policy:
                 self._known.clear()
             self._known[key] = decision
         return decision
+
+    def remembered(self, op: Op[object], root: str = ROOT) -> Decision | None:
+        """Return the decision on `op` where that takes no look at what it does."""
+        plain = self._plain.get(op.name)
+        if plain is not None:
+            return plain
+        # Agents run the same few commands again and again.
+        key = _key(op, root)
+        return None if key is None else self._known.get(key)
 
     def explain(self, op: Op[object], root: str = ROOT) -> list[tuple[Part, Decision]]:
         """Return each part of an operation, with what is said of it.
@@ -205,10 +229,12 @@ def without_runs(policy: Policy) -> Policy:
     return policy.with_rules([rule])
 
 
-def _key(op: Spawn | Script, root: str) -> Hashable:
-    """Return all that a decision on it depends on; None if that is long."""
+def _key(op: Op[object], root: str) -> Hashable:
+    """Return all that a decision on a command depends on; None if that is long."""
     if isinstance(op, Script):
         return None if len(op.script) > _LONGEST else (op.script, op.caller, root)
+    if not isinstance(op, Spawn):
+        return None
     if len(op.script or "") + sum(map(len, op.argv)) > _LONGEST:
         return None
     told = (op.label, op.caller, op.spool, op.report, op.places)

@@ -45,6 +45,10 @@ class RuleIndex:
         else:
             self._commands[op].append(rule)
 
+    def __contains__(self, op: str) -> bool:
+        """Whether a rule can be about such an operation, commands left aside."""
+        return op in self._plain
+
     def about(self, part: Part) -> Sequence[Rule]:
         """Return the rules that can be about a part of an operation."""
         plain = self._plain.get(part.op, [])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hmac
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from typing_extensions import override
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATH = "/mcp"
+#: Sessions at once, each of which may have a shell and servers of its own, and
+#: seconds after which one that asks nothing has ended.
+_MOST_SESSIONS: Final = 64
+_IDLE: Final = 1800.0
 
 
 async def serve(
@@ -58,12 +63,22 @@ async def serve(
         allowed_hosts=names,
         allowed_origins=[f"http://{name}" for name in names],
     )
-    made = server.streamable_http_app(host=host, transport_security=security)
+    made = server.streamable_http_app(
+        host=host,
+        transport_security=security,
+        max_sessions=_MOST_SESSIONS,
+        session_idle_timeout=_IDLE,
+    )
     app = _Guarded(made, token)
     config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", access_log=False
     )
-    await _Uvicorn(config, ready).serve()
+    running = _Uvicorn(config, ready)
+    try:
+        await running.serve()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await running.end()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -82,6 +97,13 @@ class _Uvicorn(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready(self.servers[0].sockets[0].getsockname()[1])
+
+    async def end(self) -> None:
+        """Close the port, and end the sessions of all clients."""
+        if self.started:
+            for each in self.servers:
+                each.close()
+            await self.lifespan.shutdown()
 
 
 class _Guarded:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp.server import Server
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     Context = ServerRequestContext[Any, Any]
 
+#: Where a connection's session is noted, so that it is ended once.
+_SESSION: Final = "isobox_session"
+
 
 def server(
     workspace: WorkspaceBase,
@@ -34,7 +38,8 @@ def server(
     """Return an MCP server with the tools of a workspace that is open.
 
     The tools of the MCP servers inside are among them. Each of its clients has a
-    session of its own: a shell, and what was read. It is run by the official SDK:
+    session of its own: a shell, and what was read. It ends with the client's
+    connection. It is run by the official SDK:
     `run` over a pair of streams, or `streamable_http_app`.
 
     Args:
@@ -69,8 +74,9 @@ class _Front:
     async def list_tools(
         self, context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        tools = await self._workspace.list_tools(session_id=_session(context))
-        await self._report_failures(_session(context))
+        session = self._session(context)
+        tools = await self._workspace.list_tools(session_id=session)
+        await self._report_failures(session)
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(tool.to_mcp()) for tool in tools]
         )
@@ -99,6 +105,22 @@ class _Front:
         call.start(_called(tool, given))
         return await self._questions.answered(call)
 
+    def _session(self, context: Context) -> str:
+        """Return the name of a client's session; those without one share theirs."""
+        connection = getattr(context.session, "_connection")  # noqa: B009
+        if not connection.session_id:
+            return "default"
+        session = f"mcp-{connection.session_id}"
+        if session != connection.state.get(_SESSION):
+            connection.state[_SESSION] = session
+            connection.exit_stack.push_async_callback(self._end, session)
+        return session
+
+    async def _end(self, session: str) -> None:
+        """End a client's session once its connection is over."""
+        with contextlib.suppress(IsoboxError):
+            await self._workspace._end_session(session)
+
     async def _report_failures(self, session: str) -> None:
         for each in await self._workspace.list_mcps(session_id=session):
             if each.problem is not None and each.problem not in self._reported:
@@ -107,7 +129,7 @@ class _Front:
 
     async def _tool(self, context: Context, name: str) -> Tool:
         # A server that hangs must not delay the calls of all other tools.
-        tool = await self._workspace._tool(name, _session(context))
+        tool = await self._workspace._tool(name, self._session(context))
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool is called {name[:200]!r}")
         return tool
@@ -123,9 +145,3 @@ async def _called(tool: Tool, given: dict[str, Any]) -> types.CallToolResult:
     except IsoboxError as error:
         raise MCPError(types.INTERNAL_ERROR, error.message) from error
     return types.CallToolResult.model_validate(result.to_mcp())
-
-
-def _session(context: Context) -> str:
-    """Return the name of a client's session; those without one share theirs."""
-    known = getattr(context.session, "_connection").session_id  # noqa: B009
-    return f"mcp-{known}" if known else "default"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isobox._audit import records as module
 from isobox._audit.head import SIZE, Head, HeadError, read_head
 from isobox._audit.records import GENESIS, LONGEST, Place, Seal, fields_of
 from isobox._audit.sinks import JsonlSink
@@ -427,3 +429,28 @@ def test_what_is_no_json_is_refused(tmp_path, value):
 def test_a_line_has_a_limit():
     with pytest.raises(InvalidArgumentError, match="bytes"):
         Seal().line({"text": "x" * LONGEST}, Place())
+
+
+@given(st.binary(min_size=16, max_size=200), st.binary(max_size=200))
+def test_a_key_makes_the_usual_hmac(key, data):
+    assert Seal(key).digest(data) == hmac.digest(key, data, "sha256").hex()
+
+
+@given(RECORDS)
+def test_a_line_is_the_same_with_and_without_the_compiled_encoder(record):
+    line = Seal().line(record, Place())
+    with patch("json.encoder.c_make_encoder", None):
+        plain = module._encoder()
+    with patch.object(module, "_encode", plain):
+        assert Seal().line(record, Place()) == line
+
+
+def test_a_record_that_holds_itself_is_refused(tmp_path):
+    sink = JsonlSink(tmp_path / "a")
+    record = {"inner": [0]}
+    record["inner"].append(record)
+    with pytest.raises(ValueError, match="holds itself"):
+        sink.put(record)
+    sink.put({"n": 1})
+    sink.close()
+    assert wrongs(tmp_path / "a") == []

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 #: Bytes of one message. A server that sends a longer one is ended.
 LONGEST: Final = 64 << 20
 #: A message of so many bytes is read in a thread: others wait less.
-_LARGE: Final = 256 << 10
+LARGE: Final = 256 << 10
 #: Values in one message; each is an object of Python's, or several.
-_MOST_VALUES: Final = 1_000_000
+MOST_VALUES: Final = 1_000_000
 #: Questions of a server that wait for an answer, and bytes of all of them.
 _MOST_ASKED: Final = 256
 _MOST_BYTES: Final = LONGEST
@@ -139,7 +139,7 @@ async def _receive(
     except TooLongError:
         reason = f"it sent a message of over {LONGEST >> 20} MiB"
     except TooFullError:
-        reason = f"it sent a message of over {_MOST_VALUES:,} values"
+        reason = f"it sent a message of over {MOST_VALUES:,} values"
     except TooManyError:
         reason = "it asks, and does not take the answers"
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -171,7 +171,7 @@ async def _messages(
 async def _parsed(line: bytes, log: Log) -> JSONRPCMessage | None:
     """Return the message of a line; what is none goes to the log."""
     try:
-        if len(line) < _LARGE:
+        if len(line) < LARGE:
             return _parse(line)
         return await anyio.to_thread.run_sync(_parse, line)
     except (ValueError, RecursionError):
@@ -180,10 +180,19 @@ async def _parsed(line: bytes, log: Log) -> JSONRPCMessage | None:
 
 
 def _parse(line: bytes) -> JSONRPCMessage:
-    # SAFETY: two bytes of an empty list take a hundred times the memory.
-    if _values(line) > _MOST_VALUES and _values(_outside(line)) > _MOST_VALUES:
-        raise TooFullError
+    check_values(line)
     return jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+
+def check_values(text: bytes) -> None:
+    """Return if a message has few enough values to be read.
+
+    Raises:
+        TooFullError: It has too many.
+    """
+    # SAFETY: two bytes of an empty list take a hundred times the memory.
+    if _values(text) > MOST_VALUES and _values(_outside(text)) > MOST_VALUES:
+        raise TooFullError
 
 
 def _values(text: bytes) -> int:
@@ -194,7 +203,7 @@ def _outside(line: bytes) -> bytes:
     """Return what stands outside of strings."""
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Each value has a name at most, and each string two quotes.
-    if bare.count(b'"') > 4 * _MOST_VALUES:
+    if bare.count(b'"') > 4 * MOST_VALUES:
         raise TooFullError
     return b"".join(bare.split(b'"')[::2])
 

@@ -104,6 +104,11 @@ class Mcps:
         speeches = [self.speech(name, agent, session.id) for name in names]
         return await tools_of(speeches, session)
 
+    async def end_session(self, session: str) -> None:
+        """End the servers that one session had for itself."""
+        if self._made is not None:
+            await self._made.end_session(session)
+
     async def aclose(self) -> None:
         """End every server; those that were declared stay so."""
         if self._made is not None:

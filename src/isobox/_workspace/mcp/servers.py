@@ -70,6 +70,11 @@ class _Slot:
     not_before: float = 0.0
     problem: IsoboxError | None = None
 
+    @property
+    def runs(self) -> Live | None:
+        """The server, if it runs."""
+        return None if self.live is None or self.live.ended is not None else self.live
+
 
 class Servers:
     """Declares servers, starts them when they are needed, and ends them.
@@ -135,6 +140,14 @@ class Servers:
                 found.setdefault(name, server)
         return found
 
+    def find(self, name: str, agent: str | None, session: str) -> McpServer:
+        """Return what is declared of a server that an agent has in a session.
+
+        Raises:
+            InvalidArgumentError: There is none of that name.
+        """
+        return self._nearest(name, agent, session)[1]
+
     async def live(
         self, name: str, agent: str | None, session: str, *, patient: bool = True
     ) -> Live:
@@ -152,12 +165,14 @@ class Servers:
             LimitError: So many run and are in use that none can make room.
         """
         slot = self._slot(name, agent, session)
+        if slot.runs:
+            return slot.runs
         async with slot.lock:
-            if slot.live is not None and slot.live.ended is None:
-                return slot.live
+            if slot.runs:
+                return slot.runs
             self._note_end(slot)
             await self._pause(slot, patient=patient)
-            live = Live(self._find(name, agent, session))
+            live = Live(self.find(name, agent, session))
             try:
                 await self._make_room(slot, live)
                 await self._start(slot, live)
@@ -171,9 +186,14 @@ class Servers:
     def status(self, agent: str | None, session: str) -> list[McpStatus]:
         """Return how each server does that an agent has in a session."""
         return [
-            self._status(server, self._slots.get(self._key(server, agent, session)))
-            for server in self.visible(agent, session).values()
+            self._status(server, self._slots.get(self._key(name, agent, session)))
+            for name, server in self.visible(agent, session).items()
         ]
+
+    async def end_session(self, session: str) -> None:
+        """End the servers that one session had for itself."""
+        keys = [key for key in self._slots if len(key) > 1 and key[-1] == session]
+        await self._end_all([self._slots.pop(key) for key in keys])
 
     async def aclose(self) -> None:
         """End every server; those that are declared stay so."""
@@ -182,26 +202,25 @@ class Servers:
 
     # One place.
 
-    def _find(self, name: str, agent: str | None, session: str) -> McpServer:
-        visible = self.visible(agent, session)
-        if name not in visible:
-            raise InvalidArgumentError(_unknown(name, visible))
-        return visible[name]
+    def _nearest(
+        self, name: str, agent: str | None, session: str
+    ) -> tuple[Whom, McpServer]:
+        for whom in _whoms(agent, session):
+            known = self._declared.get(whom)
+            if known is not None and name in known:
+                return whom, known[name]
+        raise InvalidArgumentError(_unknown(name, self.visible(agent, session)))
 
-    def _key(
-        self, server: McpServer, agent: str | None, session: str
-    ) -> tuple[str, ...]:
-        whom = next(
-            whom
-            for whom in _whoms(agent, session)
-            if self._declared.get(whom, {}).get(server.name) is server
-        )
+    def _key(self, name: str, agent: str | None, session: str) -> tuple[str, ...]:
+        whom, server = self._nearest(name, agent, session)
         scope = _scope(whom, server)
         return (scope,) if server.shared else (scope, agent or "", session)
 
     def _slot(self, name: str, agent: str | None, session: str) -> _Slot:
-        key = self._key(self._find(name, agent, session), agent, session)
-        slot = self._slots.setdefault(key, _Slot())
+        key = self._key(name, agent, session)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = _Slot()
         self._slots.move_to_end(key)
         return slot
 
@@ -286,9 +305,10 @@ class Servers:
                 await each.aclose()
 
 
-def _whoms(agent: str | None, session: str) -> list[Whom]:
-    nearest: list[Whom] = [(agent, session), (agent, None), (None, session)]
-    return list(dict.fromkeys([*nearest, (None, None)]))
+def _whoms(agent: str | None, session: str) -> tuple[Whom, ...]:
+    if agent is None:
+        return (None, session), (None, None)
+    return (agent, session), (agent, None), (None, session), (None, None)
 
 
 def _scope(whom: Whom, server: McpServer) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from isobox._core.ops import CallTool
-from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -145,10 +144,7 @@ class Mcp:
         question: Callable[[Client], Awaitable[R]],
         timeout: float | None,
     ) -> R:
-        servers, agent, session = self._servers, self._agent, self._session
-        server = servers.visible(agent, session).get(self.name)
-        if server is None:
-            raise InvalidArgumentError(f"no MCP server is called {self.name!r}")
+        server = self._servers.find(self.name, self._agent, self._session)
 
         async def reach(_: CallTool) -> object:
             live = await self._live()

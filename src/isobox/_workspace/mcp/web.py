@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import httpcore2
 import httpx2
 from anyio.abc import ByteStream
@@ -15,7 +16,13 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import override
 
-from isobox._workspace.mcp.lines import LONGEST
+from isobox._workspace.mcp.lines import (
+    LARGE,
+    LONGEST,
+    MOST_VALUES,
+    TooFullError,
+    check_values,
+)
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
 #: Seconds for a connection and for one write; a stream of events may be silent.
 _USUAL = 30.0
 _SILENCE = 300.0
+#: Headers of one answer, whose bytes the parser bounds.
+_MOST_HEADERS = 256
 
 
 @contextlib.asynccontextmanager
@@ -116,6 +125,10 @@ class _Pooled(httpx2.AsyncBaseTransport):
             )
         except _BROKEN as error:
             raise httpx2.ConnectError(str(error), request=request) from error
+        if len(answer.headers) > _MOST_HEADERS:
+            await answer.aclose()
+            reason = f"the answer has over {_MOST_HEADERS} headers"
+            raise httpx2.ReadError(reason, request=request)
         headers = httpx2.Headers(answer.headers)
         # SAFETY: little that was packed is unpacked to more than there is memory.
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -126,7 +139,7 @@ class _Pooled(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             status_code=answer.status,
             headers=headers,
-            stream=_Body(answer, most=None if events else LONGEST),
+            stream=_Events(answer) if events else _Message(answer),
             extensions=vars(answer)["extensions"],
         )
 
@@ -135,20 +148,14 @@ class _Pooled(httpx2.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: httpcore2.Response, *, most: int | None) -> None:
+class _Events(httpx2.AsyncByteStream):
+    def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
-        self._most = most
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        total = 0
         try:
             async for piece in self._answer.aiter_stream():
-                total += len(piece)
-                # SAFETY: it is read to its end, and would take the host's memory.
-                if self._most is not None and total > self._most:
-                    raise httpx2.ReadError(f"it is over {self._most >> 20} MiB")
                 yield piece
         except _BROKEN as error:
             raise httpx2.ReadError(str(error)) from error
@@ -156,6 +163,30 @@ class _Body(httpx2.AsyncByteStream):
     @override
     async def aclose(self) -> None:
         await self._answer.aclose()
+
+
+class _Message(_Events):
+    """An answer that is read to its end, and would take the host's memory."""
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = bytearray()
+        async for piece in super().__aiter__():
+            held += piece
+            if len(held) > LONGEST:
+                raise httpx2.ReadError(f"it is over {LONGEST >> 20} MiB")
+        yield await _checked(bytes(held))
+
+
+async def _checked(text: bytes) -> bytes:
+    try:
+        if len(text) < LARGE:
+            check_values(text)
+        else:
+            await anyio.to_thread.run_sync(check_values, text)
+    except TooFullError:
+        raise httpx2.ReadError(f"it has over {MOST_VALUES:,} values") from None
+    return text
 
 
 _BROKEN = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
