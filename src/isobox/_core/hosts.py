@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from typing import Final
@@ -17,6 +18,9 @@ _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LONGEST: Final = 253
 #: A name of this length in another form is never a good one in ours.
 _LONGEST_TEXT: Final = 1024
+#: Addresses of up to so many characters are remembered.
+_SHORT: Final = 45
+_parsed: Final = functools.lru_cache(1024)(ipaddress.ip_address)
 
 
 def normal(text: str) -> str:
@@ -58,7 +62,7 @@ def address_of(text: str) -> Address | None:
     if ":" not in text and not text[-1:].isdigit():
         return None  # the last label of a name, and never of an address
     try:
-        address = ipaddress.ip_address(text)
+        address = _parsed(text) if len(text) <= _SHORT else ipaddress.ip_address(text)
     except ValueError:
         return None
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:

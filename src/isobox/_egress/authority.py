@@ -70,6 +70,9 @@ class Authority:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(_ALPN)
+        # Programs inside seldom come back with one, and to make two takes as long
+        # as to sign a handshake.
+        context.num_tickets = 0
         leaf = _leaf(host, self._leaf_key, self._certificate, self._key)
         with _file(_pem(leaf) + self._leaf_key_pem) as path:
             context.load_cert_chain(path)

@@ -25,6 +25,7 @@ from isobox._egress.denial import Denials, denial_of
 from isobox._egress.http import HttpSession, Upstream
 from isobox._egress.names import Names
 from isobox._egress.overrides import overridden
+from isobox._egress.own_addresses import OwnAddresses
 from isobox._egress.pace import Pace
 from isobox._egress.parsing import ParseError
 from isobox._egress.place import Place
@@ -40,7 +41,7 @@ from isobox.errors import (
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from isobox._core.ops import Via
     from isobox._core.stack import Perform
@@ -98,6 +99,7 @@ class Filter(Outlet):
         self._budget = Budget(network)
         self._names = Names("198.18.0.0/15")
         self._resolvers = anyio.CapacityLimiter(_RESOLVERS)
+        self._own = OwnAddresses()
         self._recorded: WeakSet[IsoboxError] = WeakSet()
         self._questions: asyncio.Queue[str] = asyncio.Queue(_QUESTIONS)
         self._pace = Pace()
@@ -117,6 +119,7 @@ class Filter(Outlet):
     async def aclose(self) -> None:
         """Stop what it does by itself; safe to call again."""
         await self._background.aclose()
+        self._own.close()
 
     def serve(self, connection: Connection, address: str, port: int) -> None:
         """Serve a connection of the host's own, in a task of its own."""
@@ -385,7 +388,7 @@ class Filter(Outlet):
         self._budget.admit()
         try:
             link, address = await upstream.reach(
-                op.host, op.port, self._network, self._resolvers
+                op.host, op.port, self._network, self._resolvers, self._own
             )
         except BaseException:
             self._budget.leave()
@@ -449,25 +452,46 @@ class Filter(Outlet):
         if not self._is_read(place) or self._authority is None:
             await join(client, server)
             return
+        place = replace(place, secure=True)
+        inner = Secured(client, self._authority.context(place.host), host=None)
+        outer = Secured(server, self._verifying, host=place.host)
+        refusal = await self._meet(inner, outer, server, place)
+        upstream_ = self._upstream("direct", refusal)
+        link = outer if refusal is None else None
         try:
-            with anyio.fail_after(look.HELLO):
-                inner = await Secured.accept(
-                    client, self._authority.context(place.host)
-                )
-        except BROKEN as error:
-            raise UnreachableError(
-                f"TLS with the program inside failed ({error}); if it trusts but one "
-                "certificate, give the host a rule with passthrough=True"
-            ) from None
-        session = HttpSession(
-            Peeked(inner),
-            replace(place, secure=True),
-            self._upstream("direct", server),
-        )
-        try:
-            await session.serve()
+            await HttpSession(Peeked(inner), place, upstream_, link).serve()
         finally:
             await inner.aclose()
+
+    async def _meet(
+        self, inner: Secured, outer: Secured, plain: Connection, place: Place
+    ) -> UnreachableError | None:
+        """Shake hands on both sides; returns why the server's failed, if it did.
+
+        While the server works on its answer, so does this, and while the client
+        checks the certificate that it was shown, the server's is checked.
+        """
+        refusal = await self._shaken(outer.greet, plain, place)
+        await _welcomed(inner.greet)
+        refusal = refusal or await self._shaken(outer.shake, plain, place)
+        await _welcomed(inner.shake)
+        return refusal
+
+    async def _shaken(
+        self, shake: Callable[[], Awaitable[None]], plain: Connection, place: Place
+    ) -> UnreachableError | None:
+        """Return why TLS with a server failed, if it did; then it is closed."""
+        try:
+            async with asyncio.timeout(look.HELLO):
+                await shake()
+        except BROKEN as error:
+            await plain.aclose()
+            return UnreachableError(f"{place.host}: TLS failed: {error}")
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await plain.aclose()
+            raise
+        return None
 
     async def _check_hello(self, client: Peeked, place: Place) -> None:
         """Return if a ClientHello asks for the host that was allowed.
@@ -526,11 +550,13 @@ class Filter(Outlet):
 
     # Requests.
 
-    def _upstream(self, via: Via, server: Connection | None = None) -> Upstream:
-        first = [server] if server is not None else []
+    def _upstream(self, via: Via, refusal: UnreachableError | None = None) -> Upstream:
+        refusals = [] if refusal is None else [refusal]
 
         async def connect(place: Place) -> Connection:
-            plain = first.pop() if first else await self._connect(place, via)
+            if refusals:
+                raise refusals.pop()
+            plain = await self._connect(place, via)
             return await self._secured(plain, place) if place.secure else plain
 
         async def explain(
@@ -553,16 +579,11 @@ class Filter(Outlet):
         )
 
     async def _secured(self, plain: Connection, place: Place) -> Connection:
-        try:
-            with anyio.fail_after(look.HELLO):
-                return await Secured.connect(plain, self._verifying, place.host)
-        except BROKEN as error:
-            await plain.aclose()
-            raise UnreachableError(f"{place.host}: TLS failed: {error}") from None
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await plain.aclose()
-            raise
+        made = Secured(plain, self._verifying, host=place.host)
+        refusal = await self._shaken(made.shake, plain, place)
+        if refusal is not None:
+            raise refusal
+        return made
 
     @functools.cached_property
     def _verifying(self) -> ssl.SSLContext:
@@ -620,6 +641,22 @@ class _Decided(Ongoing):
     def __init__(self) -> None:
         super().__init__()
         self._ended({})
+
+
+async def _welcomed(shake: Callable[[], Awaitable[None]]) -> None:
+    """Go on with TLS with the program inside.
+
+    Raises:
+        UnreachableError: It fails.
+    """
+    try:
+        async with asyncio.timeout(look.HELLO):
+            await shake()
+    except BROKEN as error:
+        raise UnreachableError(
+            f"TLS with the program inside failed ({error}); if it trusts but one "
+            "certificate, give the host a rule with passthrough=True"
+        ) from None
 
 
 def _undecided(error: Exception) -> str:

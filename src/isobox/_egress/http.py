@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
@@ -170,9 +171,11 @@ class HttpSession:
     async def _begins(self) -> bool:
         if self._inbound.trailing_data[0]:
             return True
-        with anyio.move_on_after(_IDLE):
-            return await self._more()
-        return False
+        try:
+            async with asyncio.timeout(_IDLE):
+                return await self._more()
+        except TimeoutError:
+            return False
 
     async def _more(self) -> bool:
         data = await self._client.receive()
@@ -473,8 +476,9 @@ class HttpSession:
     async def _patient(self, place: Place) -> bytes:
         """Receive from the server, as long as the client waits for it."""
         # Most answers come at once, and starting to watch takes longer than they.
-        with anyio.move_on_after(_AT_ONCE):
-            return await self._receive(place)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_AT_ONCE):
+                return await self._receive(place)
         data = b""
         with collapsed():
             async with anyio.create_task_group() as group:

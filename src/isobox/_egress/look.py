@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -178,7 +179,7 @@ async def hello(client: Peeked) -> ClientHello:
         ParseError: It is malformed, or ends early.
         TimeoutError: It does not arrive.
     """
-    with anyio.fail_after(HELLO):
+    async with asyncio.timeout(HELLO):
         while (found := client_hello.parse(await client.peek())) is None:
             if not await client.peek_more():
                 raise ParseError("the ClientHello ends early")

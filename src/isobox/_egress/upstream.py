@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import socket
@@ -16,7 +17,6 @@ from isobox._channel.sockets import SocketConnection
 from isobox._core.addresses import carried
 from isobox._core.hosts import address_of
 from isobox._egress import hosts_file
-from isobox._linux import interfaces
 from isobox.errors import PolicyDeniedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from isobox._core.hosts import Address
     from isobox._core.results import Connection
+    from isobox._egress.own_addresses import OwnAddresses
     from isobox._policy.network import Network
 
 #: Seconds that a name may take to resolve, and an address to be connected to.
@@ -36,7 +37,11 @@ _MOST: Final = 16
 
 
 async def reach(
-    host: str, port: int, network: Network, resolvers: anyio.CapacityLimiter
+    host: str,
+    port: int,
+    network: Network,
+    resolvers: anyio.CapacityLimiter,
+    own: OwnAddresses,
 ) -> tuple[Connection, Address]:
     """Connect to a host; returns the connection and the address that it has.
 
@@ -49,15 +54,16 @@ async def reach(
         port: The port there.
         network: Says which addresses may be reached.
         resolvers: Lets so many names be resolved at once.
+        own: Knows this machine's own addresses.
 
     Raises:
         PolicyDeniedError: One of its addresses may not be reached.
         UnreachableError: It has no address, or none answers.
     """
     found = await resolve(host, port, resolvers)
-    own = _own_addresses()
+    mine = _listed(own)
     for address in found:
-        is_own = any(each in own for each in carried(address))
+        is_own = any(each in mine for each in carried(address))
         decision = network.reaches(host, address, port, own=is_own)
         if decision.verdict != "allow":
             raise PolicyDeniedError(
@@ -68,10 +74,9 @@ async def reach(
     return await _connect(host, found, port)
 
 
-def _own_addresses() -> frozenset[Address]:
-    # Each time: addresses come and go.
+def _listed(own: OwnAddresses) -> frozenset[Address]:
     try:
-        return interfaces.addresses()
+        return own.now()
     except OSError as error:
         raise UnreachableError(
             f"this machine's own addresses cannot be listed: {error.strerror}"
@@ -90,7 +95,7 @@ async def resolve(
     if literal is not None:
         return [literal]
     try:
-        with anyio.fail_after(_RESOLVE):
+        async with asyncio.timeout(_RESOLVE):
             found = await anyio.to_thread.run_sync(
                 _lookup, host, port, limiter=resolvers, abandon_on_cancel=True
             )
@@ -158,10 +163,12 @@ async def _race(
             group.cancel_scope.cancel()
         failed.set()
 
+    if len(addresses) == 1:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT):
+                await attempt(addresses[0])
+        return failures
     with collapsed(), anyio.move_on_after(_CONNECT):
-        if len(addresses) == 1:
-            await attempt(addresses[0])
-            return failures
         async with anyio.create_task_group() as group:
             for address in addresses:
                 failed = anyio.Event()

@@ -160,7 +160,7 @@ class Secured(Connection):
             ssl.SSLError: The client does not trust us, or speaks no TLS.
         """
         made = cls(inner, context, host=None)
-        await made._shake()
+        await made.shake()
         return made
 
     @classmethod
@@ -173,8 +173,33 @@ class Secured(Connection):
             ssl.SSLError: It does not prove that, or speaks no TLS.
         """
         made = cls(inner, context, host=host)
-        await made._shake()
+        await made.shake()
         return made
+
+    async def greet(self) -> None:
+        """Say the first that this side has to say; `shake` does the rest.
+
+        A client's hello is awaited.
+
+        Raises:
+            ssl.SSLError: The other side is no client, or speaks no TLS.
+        """
+        if self._tls.server_side:
+            await self._take()
+        await self._step()
+        await self._flush()
+
+    async def shake(self) -> None:
+        """Shake hands, as far as that was not done.
+
+        Raises:
+            ssl.SSLError: The other side does not trust this one, does not prove
+                to be who it should, or speaks no TLS.
+        """
+        while not await self._step():
+            await self._flush()
+            await self._take()
+        await self._flush()
 
     @override
     async def receive(self) -> bytes:
@@ -221,23 +246,17 @@ class Secured(Connection):
             await self._flush()
         await self._inner.aclose()
 
-    async def _shake(self) -> None:
+    async def _step(self) -> bool:
+        """Go on with the handshake; returns whether this side has ended it."""
         try:
-            while not self._is_shaken():
-                await self._flush()
-                await self._take()
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
         except ssl.SSLError:
             # What it has to say of that.
             with contextlib.suppress(*BROKEN):
                 await self._flush()
             raise
-        await self._flush()
-
-    def _is_shaken(self) -> bool:
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
         return True
 
     async def _take(self) -> None:

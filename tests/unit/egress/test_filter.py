@@ -91,7 +91,7 @@ class World:
         assert self.filter._budget._alive == 0
         assert self.filter._budget._held == 0
 
-    async def reach(self, host, port, network, resolvers):
+    async def reach(self, host, port, network, resolvers, own):
         await asyncio.sleep(0)
         self.reached.append((host, port))
         serve = self.servers.get((host, port))
@@ -624,6 +624,42 @@ async def test_a_client_that_says_nothing_after_its_hello(world, monkeypatch):
         await inside.send(openssl("a.test"))
         with contextlib.suppress(ConnectionResetError):
             await inside.read()
+
+
+async def test_the_server_is_greeted_while_the_client_checks_who_it_meets(world):
+    it = await world("a.test", secrets=[secret()])
+    greeted = asyncio.get_running_loop().create_future()
+
+    async def listen(connection):
+        greeted.set_result(await connection.receive())
+
+    it.servers["a.test", 443] = listen
+    trusting = ssl.create_default_context(cadata=INSIDE.certificate_pem.decode())
+    async with it.dial(it.address("a.test"), 443) as inside:
+        client = Secured(inside, trusting, host="a.test")
+        await client.greet()
+        assert (await greeted)[:1] == b"\x16"
+        await client.shake()
+
+
+async def test_a_server_that_hangs_up_before_a_request_is_asked_again(world):
+    seen = []
+    it = await world("a.test", secrets=[secret()])
+    serve = secured(serving(seen))
+    turns = iter([secured(leaving), serve])
+
+    async def take(connection):
+        await next(turns)(connection)
+
+    it.servers["a.test", 443] = take
+    said = await over_tls(it.dial(it.address("a.test"), 443), get("a.test"))
+    assert said.endswith(b"served")
+    assert it.reached == [("a.test", 443)] * 2
+    assert len(seen) == 1
+
+
+async def leaving(_connection):
+    """Say nothing."""
 
 
 NO_DELETE = NetworkRule(host="a.test", methods=("DELETE",), verdict="deny")

@@ -14,6 +14,8 @@ import anyio
 import pytest
 
 from isobox._egress import hosts_file, upstream
+from isobox._egress.own_addresses import OwnAddresses
+from isobox._linux import interfaces
 from isobox._policy.network import Network
 from isobox.errors import PolicyDeniedError, UnreachableError
 
@@ -42,7 +44,11 @@ def names(monkeypatch):
 
 
 async def reach(host, port=80, network=OPEN):
-    return await upstream.reach(host, port, network, anyio.CapacityLimiter(4))
+    own = OwnAddresses()
+    try:
+        return await upstream.reach(host, port, network, anyio.CapacityLimiter(4), own)
+    finally:
+        own.close()
 
 
 async def resolve(host):
@@ -287,7 +293,7 @@ async def test_who_stops_waiting_leaves_no_socket(monkeypatch, after):
 @pytest.mark.parametrize("host", ["own.test", "93.184.215.77", "64:ff9b::5db8:d74d"])
 async def test_what_this_machine_is(names, monkeypatch, network, kind, host):
     own = frozenset([ipaddress.ip_address("93.184.215.77")])
-    monkeypatch.setattr(upstream.interfaces, "addresses", lambda: own)
+    monkeypatch.setattr(interfaces, "addresses", lambda: own)
     names["own.test."] = ["93.184.215.77"]
     made = []
 
@@ -309,6 +315,6 @@ async def test_addresses_that_nobody_tells(names, monkeypatch):
     def fails():
         raise OSError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(upstream.interfaces, "addresses", fails)
+    monkeypatch.setattr(interfaces, "addresses", fails)
     with pytest.raises(UnreachableError, match="cannot be listed: Permission denied"):
         await reach("93.184.215.77")

@@ -185,7 +185,7 @@ async def test_tls_without_trust_is_refused():
 async def test_what_is_cut_off_is_no_end_of_tls():
     server, client, _, outer = await secured()
     async with server:
-        await outer.aclose()
+        await outer.abort()
         with pytest.raises(ConnectionError):
             await server.receive()
     await client.aclose()
