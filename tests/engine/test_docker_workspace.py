@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from isobox import DockerWorkspace, Limits, MemorySink
+from isobox import DockerWorkspace, Limits, MemorySink, sync
 from isobox.errors import (
     BackendUnavailableError,
     ConflictError,
@@ -401,6 +401,106 @@ async def test_nothing_is_left_of_killed_hosts(engine, python_image, made):
         left = engine.containers()
         assert len(left) == 1
     assert engine.call("volume", "ls", "-q").stdout == ""
+
+
+HOLDER = """
+import asyncio, sys
+from isobox import DockerWorkspace
+
+async def main():
+    workspace = DockerWorkspace(
+        image=sys.argv[1], engine=sys.argv[2], linger=0.5, python="none"
+    )
+    await workspace.initialize()
+    await workspace.start(sys.argv[3])
+    print("ready", flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+HOLDS = {
+    "stop": "kill -STOP -1; sleep 1000",
+    "input": "exec 9>/proc/1/fd/0; sleep 1000",
+}
+
+
+@pytest.mark.parametrize("how", HOLDS)
+async def test_no_command_of_a_shell_keeps_the_container(
+    engine, busybox_image, made, how
+):
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, busybox_image, engine.url, HOLDS[how]],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert host.stdout is not None
+    with host:
+        assert await anyio.to_thread.run_sync(host.stdout.readline) == b"ready\n"
+        host.send_signal(signal.SIGKILL)
+    with anyio.fail_after(SOON):
+        while engine.call("ps", "-q", "--filter", "label=isobox.workspace").stdout:
+            await anyio.sleep(0.2)
+    async with made():
+        assert len(engine.containers()) == 1
+
+
+async def test_the_first_process_without_python_is_nobodys(made, busybox_image):
+    async with made(image=busybox_image, python="none") as workspace:
+        for denied in ("kill -KILL 1", ": >/proc/1/fd/0", "cat /proc/1/environ"):
+            assert (await workspace.run(denied)).exit_code
+        result = await workspace.run("sleep 0 & exec id -u")
+        assert result.stdout == "1000\n"
+
+
+async def test_what_a_shells_commands_leave_behind_is_reaped(made, busybox_image):
+    async with made(image=busybox_image, python="none") as workspace:
+        await workspace.run("for i in 1 2 3 4 5; do (sleep 0.1 &) ; done")
+        with anyio.fail_after(SOON):
+            while (await workspace.run("ps -o stat | grep -c Z")).stdout != "0\n":
+                await anyio.sleep(0.1)
+
+
+STOPS = """
+import os, signal
+os.write(1, b"go\\n")
+while True:
+    try:
+        os.kill(-1, signal.SIGSTOP)
+    except OSError:
+        pass
+"""
+
+
+async def test_transfers_end_whatever_is_stopped(made, tmp_path):
+    async with made() as workspace:
+        await workspace.write("stops.py", STOPS)
+        ref = await workspace.snapshot()
+        stopper = await workspace.start(["python3", "-u", "stops.py"])
+        assert await stopper.stdout.receive() == b"go\n"
+        calls = {
+            "snapshot": workspace.snapshot,
+            "download": lambda: workspace.download(".", tmp_path / "to"),
+            "restore": lambda: workspace.restore(ref),
+            "glob": lambda: workspace.glob("**/*"),
+            "grep": lambda: workspace.grep("signal"),
+        }
+        for call in calls.values():
+            with anyio.fail_after(SOON), contextlib.suppress(SandboxLostError):
+                await call()
+        await stopper.kill()
+        assert (await workspace.run(["echo", "on"])).stdout == "on\n"
+
+
+def test_blocking_code_comes_back_to_its_container(engine, python_image, identity):
+    options = {"image": python_image, "engine": engine.url, "workspace_id": identity}
+    first = sync.DockerWorkspace(**options)
+    first.initialize()
+    first.write("kept", "x")
+    assert first.arrival.how == "created"
+    first.detach()
+    with sync.DockerWorkspace(**options) as workspace:
+        assert workspace.arrival.how == "attached"
+        assert workspace.read_text("kept") == "x"
 
 
 CHANGES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - read by dataclasses
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal
 
 from isobox._core.network import Capture  # noqa: TC001 - read by dataclasses
@@ -34,9 +35,13 @@ def _check(name: str, value: object, least: float) -> None:
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "a number" if name in _FRACTIONS else "a whole number"
         raise InvalidArgumentError(f"Limits: {name}={value!r} is not {kind}")
-    if not least <= value < float("inf"):
+    if value < least:
         raise InvalidArgumentError(
-            f"Limits: {name}={value!r} is too little; the least is {least:g}"
+            f"Limits: {name}={value!r} is too little; the least is {least}"
+        )
+    if not isfinite(value):
+        raise InvalidArgumentError(
+            f"Limits: {name}={value!r} limits nothing; leave it out"
         )
 
 

@@ -31,6 +31,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 
 LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_ADD_RULE = 445
@@ -209,7 +210,10 @@ def kill_user(uid: int) -> None:
         raise ValueError("root's processes are not one sandbox's")
     child = os.fork()
     if child:
-        os.waitpid(child, 0)
+        # As that user it can be stopped by those whom it is to kill.
+        while not os.waitpid(child, os.WNOHANG)[0]:
+            os.kill(child, signal.SIGCONT)
+            time.sleep(0.001)
         return
     os.setresuid(uid, uid, uid)
     # SAFETY: -1 is everything that we may signal. Without any capability that is

@@ -25,6 +25,8 @@ directive is followed by that many more:
     overlay FD STATE            FD, as `idmap` left it, becomes a private view of
                                 that directory: what changes goes to `upper` in
                                 the directory STATE, which has a `work` as well
+    scratch FD SIZE FILES MODE  FD becomes an empty private place of `user`, which
+                                holds so many bytes and files at most
     open FD ROOT PATH           FD becomes what is at PATH below the directory
                                 ROOT, as `idmap` or `tree` left it; no link is
                                 followed
@@ -33,8 +35,8 @@ directive is followed by that many more:
     oom_score_adj N             who is killed first when memory ends; 1000 is
     exec FILE ARGUMENT...       the rest of the list: `argv` from its first
 
-`parent`, `user` and `exec` are always there, `stage` where `idmap`, `tree` or
-`show` is.
+`parent`, `user` and `exec` are always there, `stage` where `idmap`, `tree`,
+`scratch` or `show` is.
 """
 
 from __future__ import annotations
@@ -133,6 +135,7 @@ class Spec:
         self.openings: list[tuple[int, int, bytes]] = []
         self.shown: list[int] = []
         self.overlays: list[tuple[int, int]] = []
+        self.scratches: list[tuple[int, int, int, bytes]] = []
         self.rlimits: list[tuple[int, int, int]] = []
         self.oom_score_adj: int | None = None
         self.argv: list[bytes] = []
@@ -171,6 +174,9 @@ class Spec:
             self.shown.append(int(next(rest)))
         elif name == b"overlay":
             self.overlays.append((int(next(rest)), int(next(rest))))
+        elif name == b"scratch":
+            place = int(next(rest)), int(next(rest)), int(next(rest)), next(rest)
+            self.scratches.append(place)
         elif name == b"rlimit":
             self.rlimits.append((int(next(rest)), int(next(rest)), int(next(rest))))
         else:
@@ -188,7 +194,7 @@ def main() -> None:
     trees = [(clone_tree(idmap[0]), *idmap) for idmap in spec.idmaps]
     ordinary = os.geteuid() != 0
     plain = [] if ordinary else [(clone_tree(fd), fd) for fd in spec.trees]
-    if trees or spec.trees or spec.overlays:
+    if trees or spec.trees or spec.overlays or spec.scratches:
         leave_host_mounts()
         cover(spec.stage)
     if ordinary:
@@ -204,14 +210,21 @@ def main() -> None:
         attach(tree, fd, spec.stage)
     for fd, state in spec.overlays:
         overlay(fd, state, spec.stage)
-    for fd, root, path in spec.openings:
-        open_beneath(fd, root, path)
-    for fd in spec.shown:
-        attach(clone_tree(fd), fd, spec.stage)
+    fill_descriptors(spec)
     limit(spec)
     become(spec.uid, spec.gid)
     die_with(spec.parent)
     execute(spec.argv)
+
+
+def fill_descriptors(spec: Spec) -> None:
+    """Give numbers what is made, or found, once the directories are mounted."""
+    for fd, size, files, mode in spec.scratches:
+        scratch(fd, size, files, mode, spec)
+    for fd, root, path in spec.openings:
+        open_beneath(fd, root, path)
+    for fd in spec.shown:
+        attach(clone_tree(fd), fd, spec.stage)
 
 
 def read_fields(fd: int) -> list[bytes]:
@@ -342,6 +355,16 @@ def overlay(fd: int, state: int, stage: bytes) -> None:
         mount(b"isobox", place, b"overlay", flags, options.encode())
         os.dup2(os.open(place, os.O_PATH), fd)
         os.close(state)
+
+
+def scratch(fd: int, size: int, files: int, mode: bytes, spec: Spec) -> None:
+    with Step(f"make a private place of descriptor {fd}"):
+        place = b"%s/%d.place" % (spec.stage, fd)
+        os.mkdir(place)
+        options = b"size=%d,nr_inodes=%d,mode=%b,uid=%d,gid=%d"
+        filled = options % (size, files, mode, spec.uid, spec.gid)
+        mount(b"isobox", place, b"tmpfs", MS_NOSUID | MS_NODEV, filled)
+        os.dup2(os.open(place, os.O_PATH), fd)
 
 
 def reopen(fd: int) -> int:

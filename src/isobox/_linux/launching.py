@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: Standard error starts with this where the launcher failed, not bubblewrap.
 FAILURE: Final = "isobox-launch: "
@@ -69,6 +69,23 @@ class Overlay:
     state: int
 
 
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An empty private place of the workload's.
+
+    Attributes:
+        fd: An inherited descriptor whose number it gets.
+        size: Bytes that it holds at most.
+        files: Files that it holds at most, directories and links among them.
+        mode: Its mode, in octal.
+    """
+
+    fd: int
+    size: int
+    files: int
+    mode: str
+
+
 def launch_command(spec_fd: int) -> tuple[str, ...]:
     """Return the argv that runs the launcher on the spec in `spec_fd`."""
     here = str(Path(__file__).parent)
@@ -86,6 +103,7 @@ def launch_spec(
     openings: Iterable[Opening] = (),
     groups: Iterable[int] = (),
     overlays: Iterable[Overlay] = (),
+    scratches: Iterable[Scratch] = (),
     shown: Iterable[int] = (),
     rlimits: Mapping[int, tuple[int, int]] | None = None,
     oom_score_adj: int | None = None,
@@ -104,6 +122,8 @@ def launch_spec(
         openings: What to open below the directories.
         shown: Descriptors of `openings` to be found below `stage` by number,
             where all of `idmaps` and `trees` is found.
+        overlays: Directories to show private views of.
+        scratches: Private places to make.
         groups: Entrances of control groups to enter first; the launcher closes
             them.
         rlimits: Soft and hard limit by number of `resource`; -1 has no end.
@@ -129,11 +149,19 @@ def launch_spec(
         fields += ["overlay", overlay.fd, overlay.state]
     for opening in openings:
         fields += ["open", opening.fd, opening.root, opening.path]
-    for number, limits in (rlimits or {}).items():
-        fields += ["rlimit", number, *limits]
+    fields += _bounds(scratches, rlimits or {})
     if oom_score_adj is not None:
         fields += ["oom_score_adj", oom_score_adj]
     return b"".join(map(_field, [*fields, "exec", *argv]))
+
+
+def _bounds(
+    scratches: Iterable[Scratch], rlimits: Mapping[int, tuple[int, int]]
+) -> Iterator[object]:
+    for place in scratches:
+        yield from ("scratch", place.fd, place.size, place.files, place.mode)
+    for number, limits in rlimits.items():
+        yield from ("rlimit", number, *limits)
 
 
 def _field(value: object) -> bytes:

@@ -66,6 +66,14 @@ PATH: Final = (
 RESOLVER: Final = {"/etc/resolv.conf": b"nameserver 127.0.0.1\n"}
 
 
+def most_files(size: int) -> int:
+    """Return how many files a private place of so many bytes may hold.
+
+    Each takes memory of the kernel that no size counts, were it empty.
+    """
+    return max(1024, size // 4096)
+
+
 def etc() -> list[str]:
     """Return what of the host's /etc is shown."""
     return [path for pattern in ETC for path in sorted(glob.glob(pattern))]

@@ -30,13 +30,18 @@ class UidLease:
         uid: The user; the group of the same number is leased with it.
     """
 
-    def __init__(self, uid: int, fd: int) -> None:
+    def __init__(self, uid: int, fd: int, lock: str) -> None:
         self.uid = uid
         self._fd = fd
+        self._lock = lock
 
     def close(self) -> None:
         """Give the uid back; a second call does nothing."""
         if self._fd >= 0:
+            # While it is locked: whoever then waits for it finds that it is gone.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(self._lock), os.fstat(self._fd)):
+                    os.unlink(self._lock)
             # A forked child may hold the descriptor: closing alone would not do.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
@@ -97,7 +102,8 @@ class UidRange:
                 index = (start + step) % self.size
                 fd = _locked(directory, str(index))
                 if fd is not None:
-                    return UidLease(self.base + index, fd)
+                    lock = f"{self.run}/isobox/uids/{index}"
+                    return UidLease(self.base + index, fd, lock)
         finally:
             os.close(directory)
         raise BackendUnavailableError(
@@ -115,6 +121,9 @@ def _locked(directory: int, name: str) -> int | None:
     except BlockingIOError:
         os.close(fd)
         return None
+    if not os.fstat(fd).st_nlink:
+        os.close(fd)  # who had it has just removed it; the next is another
+        return _locked(directory, name)
     return fd
 
 

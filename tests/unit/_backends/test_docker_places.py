@@ -78,6 +78,16 @@ def test_no_engine_is_told(monkeypatch):
     assert caught.value.fix is not None
 
 
+@pytest.mark.parametrize(("program", "said"), [("dockerd", "Docker"), ("podman", "P")])
+def test_an_engine_that_does_not_run_is_told(monkeypatch, tmp_path, program, said):
+    monkeypatch.setattr(places, "_is_socket", lambda _: False)
+    (tmp_path / program).touch(0o755)
+    with pytest.raises(BackendUnavailableError, match="does not run") as caught:
+        places.find(None, {"PATH": str(tmp_path)})
+    assert str(caught.value).startswith(said)
+    assert caught.value.fix is not None
+
+
 def test_only_a_socket_is_one(tmp_path, listening):
     (tmp_path / "file").write_text("")
     assert places._is_socket(str(listening))

@@ -37,6 +37,13 @@ def test_nothing_is_made_below_a_link(tree, tmp_path, place):
     assert os.listdir(tmp_path) == ["root"]
 
 
+def test_a_private_place_is_of_a_size_and_of_so_many_files(tree):
+    tree.scratch("/tmp", 8 << 20, "1777")
+    assert {"size=8388608", "nr_inodes=2048"} <= set(tree.mounts[0]["options"])
+    tree.scratch("/home", 1 << 20, "0700")
+    assert "nr_inodes=1024" in tree.mounts[1]["options"]
+
+
 def test_everybody_may_read_it_whatever_the_umask(tree):
     before = os.umask(0o077)
     try:

@@ -130,6 +130,15 @@ def test_text_is_text_whatever_the_bytes():
     assert RunResult(exit_code=0, output=Captured(b"a" * 3, b"z", 10)).truncated
 
 
+def test_a_result_shows_what_was_printed():
+    assert (
+        repr(RunResult(exit_code=0)) == "RunResult(exit_code=0, stdout='', stderr='')"
+    )
+    long = RunResult(exit_code=3, output=Captured(b"a" * 999, b"", 999), signal="X")
+    shown = f"exit_code=3, stdout='{'a' * 200}'..., stderr='', signal='X'"
+    assert repr(long) == f"RunResult({shown})"
+
+
 def test_ok_is_a_status_of_0_in_time():
     assert RunResult(exit_code=0).ok
     assert not RunResult(exit_code=1).ok

@@ -35,6 +35,14 @@ def test_the_least_is_taken(name, least):
     assert getattr(Limits(**{name: least}), name) == least
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "least"), [("memory", 1000, "33554432"), ("cpus", 0, "0.05")]
+)
+def test_the_least_is_said_as_it_is_written(name, value, least):
+    with pytest.raises(InvalidArgumentError, match=rf"the least is {least}$"):
+        Limits(**{name: value})
+
+
 @pytest.mark.parametrize(("name", "least"), LEAST.items())
 def test_less_is_refused_by_name(name, least):
     less = least / 2 if name == "cpus" else least - 1
@@ -65,3 +73,9 @@ def test_none_is_no_limit_where_there_may_be_none(name):
             Limits(**{name: None})
         return
     assert getattr(Limits(**{name: None}), name) is None
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_limit_without_end_is_left_out(value):
+    with pytest.raises(InvalidArgumentError, match="limits nothing; leave it out"):
+        Limits(cpus=value)

@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from isobox._linux import launch
-from isobox._linux.launching import FAILURE, IdMap, launch_command, launch_spec
+from isobox._linux.launching import (
+    FAILURE,
+    IdMap,
+    Scratch,
+    launch_command,
+    launch_spec,
+)
 from isobox._linux.seccomp import build
 from isobox.errors import InvalidArgumentError
 
@@ -183,6 +189,25 @@ def test_the_mount_is_nosuid_and_nodev_and_unknown_to_the_host(launcher):
     options = result.stdout.split(" - ")[0].split()
     assert {"rw", "nosuid", "nodev", "idmapped"} <= set(options[5].split(","))
     assert Path("/proc/self/mountinfo").read_text() == before
+    assert os.listdir(launcher.stage) == []
+
+
+@needs_root
+def test_a_private_place_holds_so_many_bytes_and_files(launcher):
+    fd = os.open(os.devnull, os.O_RDONLY)
+    place = Scratch(fd, 1 << 20, 8, "1750")
+    script = f"""
+        cd /proc/self/fd/{fd} && stat -c '%u %g %a' . && ls -A
+        for i in 1 2 3 4 5 6 7 8; do true > $i || echo $i; done
+        head -c 2097152 /dev/zero > 1; stat -c %s 1
+    """
+    spec = launcher.spec("/bin/sh", "-c", script, scratches=[place])
+    try:
+        result = launcher.feed(spec, fd)
+    finally:
+        os.close(fd)
+    assert result.stdout == f"{USER} {USER} 1750\n8\n1048576\n"
+    assert result.stderr.count("No space left on device") == 2
     assert os.listdir(launcher.stage) == []
 
 

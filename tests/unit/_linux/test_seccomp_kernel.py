@@ -92,6 +92,12 @@ def test_attacks_meet_the_errors_that_the_rules_name():
         ("personality", 0x40000): "EPERM",
         ("personality", 0xFFFFFFFF): "ok",
         ("ptrace", 0): "EPERM",
+        ("prlimit64", 1, 7, "xxxxxxxxxxxxxxxx", 0): "EPERM",
+        ("prlimit64", 1, 7, 0, 0): "ok",
+        ("sched_setscheduler", 1, 5, "xxxx"): "EPERM",
+        ("setpriority", 0, 1, 19): "EPERM",
+        ("setpriority", 0, 0, 19): "ok",
+        ("ioprio_set", 1, 1, 0x6000): "EPERM",
         ("bpf", 0, 0, 0): "EPERM",
         ("mount", "x", "/tmp", "tmpfs", 0, 0): "EPERM",
         ("socket", 40, 1, 0): "EAFNOSUPPORT",
@@ -230,6 +236,15 @@ TOOLS = {
     "tmux": """
         tmux -L t new-session -d 'echo ok > done; tmux -L t wait-for -S end' \\; \
         wait-for end && cat done >&2""",
+    "nice": "test $(nice -n 5 nice) = 5",
+    "ionice": "ionice -c 3 true",
+    "chrt": "chrt -b 0 true",
+    "taskset": "test $(taskset -c 0 nproc) = 1 && taskset -p 1 $$ >/dev/null",
+    "prlimit": "test $(prlimit --nofile=99 sh -c 'ulimit -n') = 99",
+    # Its threads are bound to processors by their numbers.
+    "g++": """printf '#include <omp.h>\\nint main(){int n=0;\\n' > a.cpp
+        printf '#pragma omp parallel reduction(+:n)\\n n+=1; return n!=2;}' >> a.cpp
+        g++ -fopenmp a.cpp -o a && OMP_PROC_BIND=true OMP_NUM_THREADS=2 ./a""",
     "sqlite3": "sqlite3 db 'pragma journal_mode=wal; create table t (a);' >/dev/null",
 }
 

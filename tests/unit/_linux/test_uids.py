@@ -38,6 +38,43 @@ def test_workspaces_start_in_different_places():
         assert 0x70000000 <= one.uid < 0x70000000 + 65536
 
 
+def locks(three):
+    return os.listdir(f"{three.run}/isobox/uids")
+
+
+def test_a_lease_that_has_ended_leaves_no_lock(three):
+    with three.lease("a") as first:
+        assert locks(three) == [str(first.uid - 5000)]
+    assert locks(three) == []
+
+
+def test_the_lock_of_the_next_is_not_removed(three):
+    first = three.lease("a")
+    name = str(first.uid - 5000)
+    os.unlink(f"{three.run}/isobox/uids/{name}")
+    with three.lease("a") as second:
+        first.close()
+        assert locks(three) == [name]
+        assert second.uid == first.uid
+
+
+def test_a_lock_that_was_just_removed_is_taken_anew(three, monkeypatch):
+    place = f"{three.run}/isobox/uids"
+    three.lease("a").close()
+    opened = os.open
+
+    def raced(name, *arguments, **options):
+        fd = opened(name, *arguments, **options)
+        if name.isdigit():
+            monkeypatch.setattr(os, "open", opened)
+            os.unlink(f"{place}/{name}")
+        return fd
+
+    monkeypatch.setattr(os, "open", raced)
+    with three.lease("a") as lease:
+        assert locks(three) == [str(lease.uid - 5000)]
+
+
 def test_exhaustion_is_an_error(three):
     leases = [three.lease("x") for _ in range(3)]
     with pytest.raises(BackendUnavailableError, match="all 3 user ids"):

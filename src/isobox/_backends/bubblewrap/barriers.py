@@ -44,7 +44,8 @@ ISOLATION: Final = Isolation(
 
 def achieved(plan: Plan) -> Isolation:
     """Return what holds a sandbox that was started by `plan`."""
-    found = replace(ISOLATION, resources=resources(plan.control, plan.spec.limits))
+    held = resources(plan.control, plan.spec.limits, counted=plan.has_stage)
+    found = replace(ISOLATION, resources=held)
     if plan.spec.capture is not None:
         found = replace(found, network=network.BARRIER)
     if not plan.root:
@@ -53,12 +54,20 @@ def achieved(plan: Plan) -> Isolation:
     return replace(found, tenant=tenant)
 
 
-def resources(control: Control, limits: Limits) -> Barrier:
-    """Return what bounds the use of the host."""
+def resources(control: Control, limits: Limits, *, counted: bool) -> Barrier:
+    """Return what bounds the use of the host.
+
+    Args:
+        control: What bounds it as a whole.
+        limits: What was asked.
+        counted: Whether private places hold so many files and no more.
+    """
     held = control.held
     bounded = held.memory is not None and held.pids is not None
     parts = [*_by_group(control), *_by_watching(control, limits)]
     parts.append("rlimits of each process, sized tmpfs")
+    if not counted:
+        parts.append("no bound on how many files are in it")
     if limits.memory is None:
         parts.append("no bound on memory: none was asked")
     if limits.cpus is not None and held.cpus is None:

@@ -139,7 +139,8 @@ class Plan:
         given = network.files(spec)
         view.programs(shown, given)
         self.python = view.interpreter(shown)
-        view.scratch(shown, control.fitted(spec.limits), proc=proc)
+        limits = control.fitted(spec.limits)
+        view.scratch(shown, limits, proc=proc, staged=self.has_stage)
         shown.add(
             "--ro-bind-data", shown.data(bundle.program(self.python)), system.PROGRAM
         )
@@ -175,6 +176,11 @@ class Plan:
             "strict" if self.spec.strict else "standard", debug=self.spec.debug
         )
 
+    @property
+    def has_stage(self) -> bool:
+        """Whether the launcher takes a mount namespace in any case."""
+        return ladder.can_map(self) if self.root else bool(self.overlays)
+
     def entrances(self) -> list[int]:
         """Return descriptors of the control groups that it is to enter."""
         entrances = self.control.entrances()
@@ -198,6 +204,7 @@ class Plan:
             trees=self.shown.trees if self.root and ladder.can_map(self) else (),
             openings=self.openings,
             overlays=self.overlays,
+            scratches=shown.scratches,
             groups=entrances,
             stage=self.stage,
         )

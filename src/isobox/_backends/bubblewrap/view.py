@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from isobox._linux import system
+from isobox._linux.launching import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,11 +51,18 @@ class View:
     """Arguments of bwrap, and the descriptors that they name.
 
     The descriptors stay open until `close`; bwrap inherits them.
+
+    Attributes:
+        arguments: What bwrap is told.
+        descriptors: What it inherits.
+        trees: Those of `descriptors` that root's launcher makes reachable.
+        scratches: Private places that the launcher makes.
     """
 
     arguments: list[str] = field(default_factory=list[str])
     descriptors: list[int] = field(default_factory=list[int])
     trees: list[int] = field(default_factory=list[int])
+    scratches: list[Scratch] = field(default_factory=list[Scratch])
 
     def add(self, *arguments: str) -> None:
         """Append arguments."""
@@ -84,6 +92,16 @@ class View:
         """
         self.trees.append(self.opened(path))
         return str(self.trees[-1])
+
+    def scratch(self, path: str, size: int, mode: str) -> None:
+        """Have the launcher make a private place, and show it at `path`.
+
+        bwrap bounds the bytes of one, and not how many files it holds.
+        """
+        fd = self.opened(os.devnull)
+        files = system.most_files(size)
+        self.scratches.append(Scratch(fd, size, files, mode))
+        self.add("--bind-fd", str(fd), path)
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -126,17 +144,28 @@ def programs(view: View, given: Mapping[str, bytes]) -> None:
         view.add("--ro-bind-data", view.data(content), path)
 
 
-def scratch(view: View, limits: Limits, *, proc: bool = True) -> None:
-    """Give /proc, /dev and private writable places of bounded size."""
+def scratch(
+    view: View, limits: Limits, *, proc: bool = True, staged: bool = False
+) -> None:
+    """Give /proc, /dev and private writable places of bounded size.
+
+    Where the launcher has a stage to make them on, they are of so many files too.
+    """
     if proc:
         view.add("--proc", "/proc", "--dev", "/dev")
         _mask(view, "/proc")
     else:
         view.add("--dir", "/proc", "--dev", "/dev")
-    _tmpfs(view, "/dev/shm", 64 * MiB, "1777")  # noqa: S108 - in the sandbox
-    _tmpfs(view, "/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
-    _tmpfs(view, "/var/tmp", limits.tmp, "1777")  # noqa: S108 - in the sandbox
-    _tmpfs(view, system.HOME, limits.tmp, "0700")
+    for path, size, mode in (
+        ("/dev/shm", 64 * MiB, "1777"),  # noqa: S108 - in the sandbox
+        ("/tmp", limits.tmp, "1777"),  # noqa: S108 - in the sandbox
+        ("/var/tmp", limits.tmp, "1777"),  # noqa: S108 - in the sandbox
+        (system.HOME, limits.tmp, "0700"),
+    ):
+        if staged:
+            view.scratch(path, size, mode)
+        else:
+            _tmpfs(view, path, size, mode)
     _tmpfs(view, "/run", 4 * MiB, "0755")
 
 

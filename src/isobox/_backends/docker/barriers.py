@@ -16,14 +16,21 @@ _GVISOR: Final = "runsc"
 _KATA: Final = "kata"
 
 
-def achieved(recipe: Recipe, ability: Ability) -> Isolation:
-    """Return what holds a container that was made by `recipe`."""
+def achieved(recipe: Recipe, ability: Ability, *, spared: bool) -> Isolation:
+    """Return what holds a container that was made by `recipe`.
+
+    Args:
+        recipe: What it is made of.
+        ability: What the engine can do.
+        spared: Whether commands are kept from the guest's limits and scheduling.
+    """
+    reach = "cannot change" if spared else "can change"
     return Isolation(
         backend="docker",
         process=Barrier(
             "partial",
             "pid and ipc namespaces of the container; commands see the guest and its "
-            "relays in them",
+            f"relays in them, and {reach} limits and scheduling of the guest",
         ),
         file_system=_files(recipe),
         user_identity=_user(recipe, ability),

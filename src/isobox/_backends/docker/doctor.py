@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from isobox._backends.docker import places
@@ -65,16 +64,5 @@ def _missing(environ: Mapping[str, str]) -> _Missing | None:
             "sudo usermod --append --groups docker $USER (who may use it is as good "
             "as root), or start a rootless engine",
         )
-    path = environ.get("PATH")
-    if shutil.which("dockerd", path=path):
-        return _Missing(
-            "Docker is installed, but its engine does not run",
-            "sudo systemctl start docker",
-        )
-    if shutil.which("podman", path=path):
-        return _Missing(
-            "Podman is installed, but its service does not run, and its API lacks "
-            "what isobox needs",
-            "sudo apt-get install docker.io",
-        )
-    return None
+    idle = places.idle(environ)
+    return None if idle is None else _Missing(*idle)

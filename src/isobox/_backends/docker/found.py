@@ -38,6 +38,16 @@ class Found:
         return self.state.get("Running") is True
 
     @property
+    def pid(self) -> int | None:
+        pid: object = self.state.get("Pid")
+        return pid if type(pid) is int and pid > 0 else None
+
+    @property
+    def as_wanted(self) -> bool:
+        """Whether it runs, and is made of what the recipe says."""
+        return self.running and not self.changed
+
+    @property
     def trouble(self) -> tuple[str, ...]:
         why = diagnosis.of_state(self.state)
         return () if why is None else (why,)

@@ -25,6 +25,15 @@ async def refuse_others(engine: Engine, container: str, user: User) -> None:
         BackendUnavailableError: It has.
     """
     pid: object = part(await engine.inspect(container), "State").get("Pid")
+    await refuse(pid, user)
+
+
+async def refuse(pid: object, user: User) -> None:
+    """Refuse a process of a container that has more groups than its own.
+
+    Raises:
+        BackendUnavailableError: It has.
+    """
     if not isinstance(pid, int) or pid <= 0:
         return
     if others := sorted(await _groups(pid, user) - {user.gid}):

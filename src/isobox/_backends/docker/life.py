@@ -73,11 +73,19 @@ class Inhabitant(Protocol[LinkT_co]):
 
 @dataclass(frozen=True, slots=True)
 class Reached(Generic[LinkT]):
-    """A container and the way to its guest."""
+    """A container and the way to its guest.
+
+    Attributes:
+        container: Its id.
+        link: The way.
+        arrival: How it was come to.
+        pid: Its first process, where the engine has told of it.
+    """
 
     container: str
     link: LinkT
     arrival: Arrival
+    pid: int | None = None
 
 
 class NotBegunError(BackendUnavailableError):
@@ -85,14 +93,26 @@ class NotBegunError(BackendUnavailableError):
 
 
 class Life(Generic[LinkT]):
-    """One workspace's container on one engine."""
+    """One workspace's container on one engine.
+
+    Args:
+        engine: The engine.
+        recipe: What the container is made of.
+        inhabitant: What lives in it.
+        found: The container, if somebody has just looked.
+    """
 
     def __init__(
-        self, engine: Engine, recipe: Recipe, inhabitant: Inhabitant[LinkT]
+        self,
+        engine: Engine,
+        recipe: Recipe,
+        inhabitant: Inhabitant[LinkT],
+        found: Found | None = None,
     ) -> None:
         self._engine = engine
         self._recipe = recipe
         self._inhabitant = inhabitant
+        self._found = found
         self._name = labels.container(recipe.spec.id)
 
     async def reach(self) -> Reached[LinkT]:
@@ -117,8 +137,9 @@ class Life(Generic[LinkT]):
         )
 
     async def _reached(self) -> Reached[LinkT]:
-        named = self._recipe.options.named
-        found = await look(self._engine, self._recipe) if named else None
+        found, self._found = self._found, None
+        if found is None and self._recipe.options.named:
+            found = await look(self._engine, self._recipe)
         if found is None:
             return await self._created(Arrival("created"))
         return await self._taken(found)
@@ -146,8 +167,10 @@ class Life(Generic[LinkT]):
         except SandboxLostError as error:
             return await self._recreated(found, (error.message,))
         if limited:
-            return Reached(found.id, link, Arrival("updated", ("limits",)))
-        return Reached(found.id, link, Arrival("attached", found.trouble))
+            arrival = Arrival("updated", ("limits",))
+        else:
+            arrival = Arrival("attached", found.trouble)
+        return Reached(found.id, link, arrival, found.pid)
 
     async def _settled(self, found: Found) -> Found:
         """Wait for a container that another host is about to start."""

@@ -73,6 +73,12 @@ class User:
         """A user that commands are not, whom the guest believes."""
         return "0:0" if self.uid else "65534:65534"
 
+    @property
+    def nobody(self) -> str:
+        """A user that neither commands are nor root."""
+        number = 65533 if self.uid == 65534 else 65534
+        return f"{number}:{number}"
+
 
 def user(given: str) -> User:
     """Return the user that `UID` or `UID:GID` names.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 _VARIABLES: Final = ("DOCKER_HOST", "CONTAINER_HOST")
 _DEFAULT_PORT: Final = 2375
 _INSTALL: Final = "apt-get install docker.io"
+_ONLY_PODMAN: Final = (
+    "Podman is installed, but its service does not run, and its API lacks what isobox "
+    "needs"
+)
+_NOT_FOUND: Final = (
+    "no container engine is found: neither DOCKER_HOST nor CONTAINER_HOST names one, "
+    "and the usual sockets are not there"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +70,21 @@ def find(named: str | None, environ: Mapping[str, str] = os.environ) -> Place:
             return _checked(environ[variable], variable)
     if (path := next(sockets(environ), None)) is not None:
         return Place(f"unix://{path}", path)
-    raise BackendUnavailableError(
-        "no container engine is found: neither DOCKER_HOST nor CONTAINER_HOST names "
-        "one, and the usual sockets are not there",
-        fix=_INSTALL,
-        backend="docker",
-    )
+    reason, fix = idle(environ) or (_NOT_FOUND, _INSTALL)
+    raise BackendUnavailableError(reason, fix=fix, backend="docker")
+
+
+def idle(environ: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
+    """Return what engine is installed and does not run, and what starts one."""
+    path = environ.get("PATH", "")
+    if shutil.which("dockerd", path=path):
+        return (
+            "Docker is installed, but its engine does not run",
+            "sudo systemctl start docker",
+        )
+    if shutil.which("podman", path=path):
+        return _ONLY_PODMAN, f"sudo {_INSTALL}"
+    return None
 
 
 def sockets(environ: Mapping[str, str] = os.environ) -> Iterator[str]:

@@ -26,6 +26,9 @@ from isobox.abc import Provider
 from isobox.errors import BackendUnavailableError, InvalidArgumentError
 
 if TYPE_CHECKING:
+    from asyncio import Task
+
+    from isobox._backends.docker.found import Found
     from isobox._backends.docker.interpreter import Kind
     from isobox.abc import Availability, Sandbox, SandboxSpec
 
@@ -79,36 +82,52 @@ class DockerProvider(Provider):
             await engine.aclose()
 
     async def _create(self, engine: Engine, spec: SandboxSpec) -> Sandbox:
-        found, info, _ = await asyncio.gather(
-            engine.image(self._options.image), engine.info(), sweep(engine)
-        )
-        ability = Ability.of(info)
-        about = doctor.of_engine(engine.place, ability)
-        if not about.ok:
-            raise BackendUnavailableError(
-                about.reason, fix=about.fix, backend=self.name
-            )
-        recipe = Recipe(spec, self._options, Image.of(found), engine.place)
-        shown = Shown(recipe)
+        able = asyncio.create_task(_able(engine))
         try:
-            return await _inhabited(engine, recipe, ability, shown)
-        except BaseException:
-            shown.release()
-            raise
+            image = Image.of(await engine.image(self._options.image))
+            recipe = Recipe(spec, self._options, image, engine.place)
+            shown = Shown(recipe)
+            try:
+                return await _inhabited(engine, recipe, able, shown)
+            except BaseException:
+                shown.release()
+                raise
+        finally:
+            able.cancel()
+            await asyncio.gather(able, return_exceptions=True)
+
+
+async def _able(engine: Engine) -> Ability:
+    """Return what an engine can do.
+
+    Raises:
+        BackendUnavailableError: Not enough.
+    """
+    ability = Ability.of(await engine.info())
+    about = doctor.of_engine(engine.place, ability)
+    if not about.ok:
+        raise BackendUnavailableError(about.reason, fix=about.fix, backend="docker")
+    return ability
 
 
 async def _inhabited(
-    engine: Engine, recipe: Recipe, ability: Ability, shown: Shown
+    engine: Engine, recipe: Recipe, able: Task[Ability], shown: Shown
 ) -> DockerSandbox | DockerShellSandbox:
     """Reach the workspace's container with the first Python that works, or none."""
-    kinds = await _kinds(engine, recipe)
+    found = await look(engine, recipe) if recipe.options.named else None
+    if found is None or not found.as_wanted:
+        # What runs already is come to while the engine tells what it can do, which
+        # takes it long: it starts programs for that.
+        await asyncio.gather(able, sweep(engine))
+    kinds = _kinds(found, recipe)
     for number, kind in enumerate(kinds):
         try:
             inhabit = _shelled if kind == "none" else _guested
-            made = await inhabit(kind, engine, recipe, ability, shown)
+            made = await inhabit(engine, recipe, able, shown, kind=kind, found=found)
         except (NotBegunError, NoInterpreterError):
             if kind == kinds[-1]:
                 raise
+            found = None
         else:
             for failed in kinds[:number]:
                 interpreter.lack(recipe.image, failed, recipe.options.runtime)
@@ -116,34 +135,52 @@ async def _inhabited(
     raise AssertionError(kinds)
 
 
-async def _kinds(engine: Engine, recipe: Recipe) -> tuple[Kind, ...]:
+def _kinds(found: Found | None, recipe: Recipe) -> tuple[Kind, ...]:
     """Return what to try: what is in a container that is there, else any."""
     options = recipe.options
     kinds = interpreter.kinds(options.python, recipe.image, options.runtime)
-    found = await look(engine, recipe) if options.named else None
     there: tuple[Kind, ...] = () if found is None else interpreter.named(found.kind)
     return there if set(there) & set(kinds) else kinds
 
 
 async def _guested(
-    kind: Kind, engine: Engine, recipe: Recipe, ability: Ability, shown: Shown
+    engine: Engine,
+    recipe: Recipe,
+    able: Task[Ability],
+    shown: Shown,
+    *,
+    kind: Kind,
+    found: Found | None,
 ) -> DockerSandbox:
     python = await interpreter.get(kind, recipe.image, engine.place)
     recipe.brought = python.directory
     guest = Guest(engine, recipe, python)
-    reached = await Life(engine, recipe, guest).reach()
-    tenancy = Tenancy(engine, recipe, guest, reached, shown)
-    await tenancy.know()
+    reached = await Life(engine, recipe, guest, found).reach()
+    try:
+        ability = await able
+        tenancy = Tenancy(engine, recipe, guest, reached, shown)
+        await tenancy.know()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await reached.link.aclose()
+        raise
     return DockerSandbox(tenancy, ability)
 
 
 async def _shelled(
-    kind: Kind, engine: Engine, recipe: Recipe, ability: Ability, shown: Shown
+    engine: Engine,
+    recipe: Recipe,
+    able: Task[Ability],
+    shown: Shown,
+    *,
+    kind: Kind,
+    found: Found | None,
 ) -> DockerShellSandbox:
     del kind
+    ability = await able
     recipe.brought = None
     shell = Shell(engine, recipe)
-    reached = await Life(engine, recipe, shell).reach()
+    reached = await Life(engine, recipe, shell, found).reach()
     tenancy = Tenancy(engine, recipe, shell, reached, shown)
     await tenancy.know()
     return await DockerShellSandbox.inhabit(tenancy, ability)

@@ -13,6 +13,8 @@ from isobox._backends.docker import labels
 from isobox._backends.docker.interpreter import PLACE
 from isobox._backends.docker.options import DockerOptions, User, user
 from isobox._core.paths import within
+from isobox._linux import sparing
+from isobox._linux.system import most_files
 from isobox._workdir.state import made_beneath
 from isobox.errors import InvalidArgumentError, UnsupportedError
 
@@ -106,7 +108,8 @@ class Recipe:
             "Cmd": command,
             # The image's variables are for commands; the guest tells them.
             "Env": [f"{name}=" for name in self.image.env if name != "PATH"],
-            "User": str(self.user),
+            # A guest protects itself from commands; a shell cannot.
+            "User": self.user.nobody if kind == "none" else str(self.user),
             "WorkingDir": "/",
             "Hostname": "isobox",
             "OpenStdin": True,
@@ -156,7 +159,7 @@ class Recipe:
             "CgroupnsMode": "private",
             "ReadonlyRootfs": options.read_only_root,
             "Tmpfs": self._private_places(),
-            "ShmSize": min(self.tmp, 64 * MiB),
+            "ShmSize": self._shm,
             "Mounts": self._mounts(),
             "Sysctls": {"net.ipv4.ip_unprivileged_port_start": "0"},
             "RestartPolicy": {"Name": "no"},
@@ -184,16 +187,23 @@ class Recipe:
             wanted["NanoCpus"] = int(asked.cpus * 1e9)
         return wanted
 
+    @property
+    def _shm(self) -> int:
+        return min(self.tmp, 64 * MiB)
+
     def _private_places(self) -> dict[str, str]:
-        size = f"size={self.tmp}"
+        size = _bounded(self.tmp)
         own = f"uid={self.user.uid},gid={self.user.gid},mode=0700"
         places = {
             "/tmp": f"{_OPTIONS},{size},mode=1777",  # noqa: S108 - the container's
             HOME: f"{_OPTIONS},{size},{own}",
         }
+        # The engine's own has no bound on how many files are in it.
+        shm = f"rw,noexec,nosuid,nodev,{_bounded(self._shm)},mode=1777"
+        places["/dev/shm"] = shm  # noqa: S108
         if self.options.read_only_root:
             places["/var/tmp"] = places["/tmp"]  # noqa: S108
-            places["/run"] = f"{_OPTIONS},size={16 * MiB},mode=0755"
+            places["/run"] = f"{_OPTIONS},{_bounded(16 * MiB)},mode=0755"
         return places
 
     def _mounts(self) -> list[dict[str, object]]:
@@ -274,6 +284,7 @@ class Recipe:
         return {
             "root": ROOT.encode(),
             "confine": None,
+            "filter": sparing.everywhere(),
             "sealed": [ROOT.encode()] if self.spec.read_only else [],
             "env": self.environment(),
             "pid_max": None,
@@ -325,7 +336,8 @@ def _owner(workdir: str) -> User:
     if not found.uid:
         raise InvalidArgumentError(
             f"the workspace's directory {workdir!r} belongs to root, and so would "
-            'commands; change its owner, or name a user, such as user="1000"',
+            "commands; change its owner, or name a user, such as 1000: user=, or "
+            "--user of isobox run",
             path=workdir,
         )
     return found
@@ -337,6 +349,10 @@ def _fitted(spec: SandboxSpec) -> int:
     if limits.memory is None:
         return limits.tmp
     return min(limits.tmp, max(limits.memory // _SHARE, MiB))
+
+
+def _bounded(size: int) -> str:
+    return f"size={size},nr_inodes={most_files(size)}"
 
 
 def _bind(source: str, target: str, *, read_only: bool = True) -> dict[str, object]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isobox._backends.docker.shell import Execs
     from isobox._backends.docker.tenancy import Tenancy
     from isobox._core import ops
+    from isobox._core.isolation import Isolation
     from isobox._core.results import Exit, Usage
     from isobox.abc import Capability
 
@@ -61,10 +62,11 @@ class DockerSandbox(ChannelSandbox):
             backend="docker",
             root=ROOT,
             capabilities=_capabilities(recipe, ability),
-            isolation=barriers.achieved(recipe, ability),
+            isolation=_isolation(tenancy, ability),
             caught=recipe.spec.capture,
         )
         self.tenancy = tenancy
+        self._ability = ability
         self._lock = anyio.Lock()
 
     @property
@@ -91,6 +93,7 @@ class DockerSandbox(ChannelSandbox):
         await self.tenancy.come_back()
         self.channel = self.tenancy.link.channel
         self.channel.backend = self.backend
+        self._isolation = _isolation(self.tenancy, self._ability)
         if outlet is not None:
             await self.capture(outlet)
         self.tenancy.tell()
@@ -153,7 +156,7 @@ class DockerShellSandbox(ShellSandbox):
             root=ROOT,
             env=env,
             capabilities=_OF_SHELL,
-            isolation=barriers.achieved(recipe, ability),
+            isolation=barriers.achieved(recipe, ability, spared=False),
             release=tenancy.release,
         )
         made.tenancy = tenancy
@@ -168,6 +171,12 @@ class DockerShellSandbox(ShellSandbox):
     @override
     async def usage(self) -> Usage:
         return await self.tenancy.usage()
+
+
+def _isolation(tenancy: Tenancy[Link], ability: Ability) -> Isolation:
+    # SAFETY: no command has run when the first process says so of itself.
+    spared = tenancy.link.channel.hello.get("filtered") is True
+    return barriers.achieved(tenancy.recipe, ability, spared=spared)
 
 
 def _capabilities(recipe: Recipe, ability: Ability) -> frozenset[Capability]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from typing_extensions import override
 
-from isobox._backends.docker import diagnosis
+from isobox._backends.docker import diagnosis, groups
 from isobox._backends.docker.engine import EngineError, part
 from isobox._shell.exec import ENDED, PIECE, STDERR, STDOUT
 from isobox.errors import BackendUnavailableError
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
 
 #: How a program ends that is killed, alone or with its container.
 _KILLED: Final = 137
+#: Seconds that a program may take to start.
+_START: Final = 30.0
 
 #: The first process. It waits for the end of its input, which the host holds, then
-#: for as long as the container may stay alone. `timeout`, so that what others leave
-#: behind is reaped; and no signal from inside ends the first process.
+#: for as long as the container may stay alone, and meanwhile reaps what others leave
+#: behind. It is not of the commands' user, who could stop `cat` or hold its input.
 _IDLE: Final = """
 while :; do
-  timeout 5 cat > /dev/null
+  cat > /dev/null
   case $? in
     0) break;;
     126|127) sleep 1;;
   esac
 done
-exec sleep "$1"
+[ "$1" = 0 ] || exec sleep "$1"
 """
 
 
@@ -56,9 +58,15 @@ class Shell:
         return ["sh", "-c", _IDLE, "isobox", f"{linger:.0f}"]
 
     async def begin(self, stream: Hijacked, container: str, key: str) -> Execs:
-        """Hold the first process's input, and with it the container."""
+        """Hold the first process's input, and with it the container.
+
+        Raises:
+            BackendUnavailableError: Commands would be in groups of the image's.
+        """
         del key
-        return Execs(self._engine, container, self._recipe, stream)
+        held = Execs(self._engine, container, self._recipe, stream)
+        await held.refuse_groups()
+        return held
 
     async def reach(self, container: str, key: str) -> Execs:
         """Use one that runs, and that another host may hold."""
@@ -118,6 +126,26 @@ class Execs:
             return exec_id, await self._engine.run(exec_id, tty=size is not None)
         except BackendUnavailableError as error:
             raise diagnosis.lost(str(error)) from error
+
+    async def refuse_groups(self) -> None:
+        """Look at a program as commands are; the first process is another user's.
+
+        Raises:
+            BackendUnavailableError: It is in groups that nobody asked for.
+            SandboxLostError: It does not run.
+        """
+        program = await self.start(["cat"], tty=None)
+        try:
+            async with asyncio.timeout(_START):
+                await program.send(b"\n")
+                await program.receive()
+                await groups.refuse(await program.pid(), self._recipe.user)
+                # What has ended may have been another while it was looked at.
+                await program.pid()
+        except (BrokenPipeError, TimeoutError):
+            raise diagnosis.lost("the image's `cat` does not run") from None
+        finally:
+            await program.aclose()
 
     def comes_back(self, tenancy: Tenancy[Execs]) -> None:
         """Let a named workspace's container be come back to when it was lost."""
@@ -218,6 +246,22 @@ class ExecProcess(asyncio.Protocol):
         if self._size < PIECE:
             self._stream.resume()
         return output, piece
+
+    async def pid(self) -> int:
+        """Return its number on the engine's machine.
+
+        Raises:
+            BrokenPipeError: It does not run.
+            SandboxLostError: The container is gone.
+        """
+        try:
+            found = await self._engine.outcome(self._id)
+        except (EngineError, BackendUnavailableError) as error:
+            raise await self._lost() from error
+        number: object = found.get("Pid")
+        if found.get("Running") is not True or not isinstance(number, int):
+            raise BrokenPipeError
+        return number
 
     async def wait(self) -> int:
         """Return its status.

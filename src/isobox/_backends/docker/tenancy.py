@@ -52,6 +52,7 @@ class Tenancy(Generic[LinkT]):
         self.groups = meters.Groups()
         self._inhabitant = inhabitant
         self._shown = shown
+        self._pid = reached.pid
 
     async def come_back(self) -> None:
         """Come to the workspace's container again.
@@ -62,7 +63,7 @@ class Tenancy(Generic[LinkT]):
         try:
             reached = await Life(self.engine, self.recipe, self._inhabitant).reach()
             self.container, self.link = reached.container, reached.link
-            self.arrival = reached.arrival
+            self.arrival, self._pid = reached.arrival, reached.pid
             await self.know()
         except EngineError as error:
             raise diagnosis.lost(error.message) from error
@@ -78,10 +79,12 @@ class Tenancy(Generic[LinkT]):
         """Find where the kernel counts for it."""
         if not self.engine.place.is_local:
             return
-        state = part(await self.engine.inspect(self.container), "State")
-        pid: object = state.get("Pid")
-        if type(pid) is int and pid > 0:
-            self.groups = meters.Groups.of(self.container, pid)
+        if self._pid is None:
+            state = part(await self.engine.inspect(self.container), "State")
+            pid: object = state.get("Pid")
+            self._pid = pid if type(pid) is int and pid > 0 else None
+        if self._pid is not None:
+            self.groups = meters.Groups.of(self.container, self._pid)
 
     async def usage(self) -> Usage:
         """Say what it uses.

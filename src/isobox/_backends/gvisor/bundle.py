@@ -140,7 +140,9 @@ class Tree:
     def scratch(self, path: str, size: int, mode: str) -> None:
         """Show an empty private place of bounded size."""
         self.directory(path)
-        options = ["nosuid", "nodev", f"size={size}", f"mode={mode}"]
+        # Where this gVisor knows no bound on files, it leaves that out.
+        bounds = [f"size={size}", f"nr_inodes={system.most_files(size)}"]
+        options = ["nosuid", "nodev", *bounds, f"mode={mode}"]
         self._add("tmpfs", "tmpfs", path, options)
 
     def _add(self, kind: str, source: str, path: str, options: list[str]) -> None:
