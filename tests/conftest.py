@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-pytest_plugins = ("tests.engines",)
+pytest_plugins = ("tests.engines", "tests.postgres")
 
 
 def pytest_configure() -> None:

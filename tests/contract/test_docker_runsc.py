@@ -6,7 +6,7 @@ from tests.contract import test_docker
 
 class TestDockerRunsc(test_docker.TestDocker):
     sampled = 10
-    capabilities = test_docker.TestDocker.capabilities - {"tty"}
+    capabilities = test_docker.TestDocker.capabilities - {"tty", "counted_tmp"}
     runtime = "runsc"
 
     @pytest.fixture(scope="class", autouse=True)

@@ -25,6 +25,7 @@ class TestGVisor(SharedWorkspace, WorkspaceContract):
             "isolated",
             "no_network",
             "sized_tmp",
+            "spared",
             "dial",
             "kill_tree",
             "listen",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import platform
 import socket
 import stat
 import subprocess
@@ -16,6 +18,8 @@ import pytest
 from tests.engines import PYTHON_IMAGE
 
 from isobox import DockerWorkspace, Limits
+from isobox._backends.docker import remains
+from isobox._backends.docker.engine import Engine, EngineError
 from isobox.errors import BackendUnavailableError, InvalidArgumentError, IsoboxError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -425,12 +429,13 @@ async def test_a_number_is_a_number_whatever_the_image_calls_it(
     assert (about.st_uid, about.st_gid) == (UID, UID)
 
 
-async def test_no_image_puts_commands_into_a_group(engine, workdir, tmp_path):
+@pytest.mark.parametrize("python", ["auto", "none"])
+async def test_no_image_puts_commands_into_a_group(engine, workdir, tmp_path, python):
     users = f"root:x:0:0::/:/bin/sh\nme:x:{UID}:{UID}::/:/bin/sh\n"
     name = with_users(engine, tmp_path, users, f"root:x:0:\n{UID}:x:42:\n")
     before = engine.containers()
     with pytest.raises(BackendUnavailableError, match=r"/etc/group .* \[42\]"):
-        async with DockerWorkspace(workdir, image=name):
+        async with DockerWorkspace(workdir, image=name, python=python):
             pass
     assert engine.containers() == before
 
@@ -502,6 +507,135 @@ async def test_every_private_place_has_a_size(workspace):
     found = await tried(workspace, SIZES)
     assert {"/tmp", "/home/agent", "/dev/shm"} <= set(found)
     assert all("size=" in options for options in found.values())
+    assert all("nr_inodes=" in options for options in found.values())
+
+
+EMPTY = """
+import json
+made = 0
+try:
+    while made < 20_000:
+        open(f"/tmp/{made}", "w").close()
+        made += 1
+except OSError:
+    pass
+print(json.dumps(made))
+"""
+
+
+async def test_empty_files_do_not_take_the_memory(workdir):
+    limits = Limits(memory=64 << 20, tmp=8 << 20)
+    async with DockerWorkspace(workdir, image=PYTHON_IMAGE, limits=limits) as opened:
+        assert 2000 < await tried(opened, EMPTY) < 2100
+        assert (await opened.run(["echo", "on"])).stdout == "on\n"
+        await opened.remove("/tmp/1")
+        await opened.write("/tmp/again", b"x")
+
+
+# Whoever runs commands has their uid.
+
+#: All of it that one process can do to another of its user.
+STARVE = """
+import json, os, resource
+reached = []
+def attempt(call, *arguments):
+    try:
+        call(*arguments)
+        reached.append([call.__name__, arguments[0]])
+    except PermissionError:
+        pass
+idle = os.sched_param(0)
+for pid in (1, os.getppid()):
+    attempt(resource.prlimit, pid, resource.RLIMIT_NOFILE, (3, 3))
+    attempt(os.sched_setscheduler, pid, os.SCHED_IDLE, idle)
+    attempt(os.setpriority, os.PRIO_PROCESS, pid, 19)
+attempt(os.setpriority, os.PRIO_USER, 0, 19)
+attempt(os.sched_setaffinity, 1, {min(os.sched_getaffinity(0))})
+print(json.dumps(reached))
+"""
+
+
+async def test_a_command_neither_starves_nor_disarms_the_guest(workspace):
+    assert "cannot change limits" in workspace.isolation().process.mechanism
+    assert await tried(workspace, STARVE) == []
+    with anyio.fail_after(30):
+        late = await workspace.run("sleep 600 & sleep 600", timeout=0.5)
+    assert late.timed_out
+    assert (await workspace.run("ulimit -n")).stdout != "3\n"
+
+
+async def test_nor_does_it_on_the_kernel_of_gvisor(workdir, runsc):
+    assert runsc
+    async with DockerWorkspace(workdir, image=PYTHON_IMAGE, runtime="runsc") as opened:
+        assert "cannot change limits" in opened.isolation().process.mechanism
+        assert await tried(opened, STARVE) == []
+        await opened.run("kill -9 1; kill -STOP 1")
+        assert (await opened.run(["echo", "on"])).stdout == "on\n"
+
+
+#: `int 0x80` asks the kernel by the numbers of 32 bits.
+OLD = """
+import ctypes, json, mmap
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(bytes.fromhex("53 b861000000 31db b901000000 ba13000000 cd80 5b c3"))
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+print(json.dumps(ctypes.CFUNCTYPE(ctypes.c_int)(address)()))
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="calls of x86_64 alone")
+async def test_calls_of_32_bits_are_no_way_around(workspace):
+    # setpriority(PRIO_PROCESS, 1, 19)
+    assert await tried(workspace, OLD) == -errno.EPERM
+
+
+async def test_programs_change_limits_and_scheduling_of_their_own(workspace):
+    shown = await workspace.run(
+        "nice -n 5 nice; taskset -c 0 nproc; taskset -p 1 $$ >/dev/null; nproc;"
+        "chrt -b 0 echo batch; ionice -c 3 echo idle; ulimit -n 99; ulimit -n;"
+        "prlimit --nofile=98 sh -c 'ulimit -n'"
+    )
+    assert shown.stdout.split() == ["5", "1", "1", "batch", "idle", "99", "98"]
+    assert shown.stderr == ""
+
+
+async def test_what_the_engine_cannot_kill_is_killed(engine, workdir, monkeypatch):
+    real = Engine._remove
+    asked = []
+
+    async def hanging(self, container):
+        asked.append(container)
+        if len(asked) == 1:
+            raise EngineError(500, "did not receive an exit event")
+        await real(self, container)
+
+    workspace = DockerWorkspace(workdir, image=PYTHON_IMAGE)
+    await workspace.initialize()
+    await workspace.start(["sleep", "600"])
+    monkeypatch.setattr(Engine, "_remove", hanging)
+    container = workspace._sandbox.container
+    await workspace.close()
+    assert asked == [container, container]
+    assert container not in engine.containers()
+
+
+def test_only_what_is_in_the_container_is_killed(engine):
+    options = ("run", "--detach", "--network", "none", PYTHON_IMAGE)
+    script = "sleep 600 & setsid sleep 600 & wait"
+    made = [engine.call(*options, "sh", "-c", script) for _ in range(2)]
+    first, second = (each.stdout.strip() for each in made)
+    shown = [engine.call("inspect", each).stdout for each in (first, second)]
+    pids = [json.loads(each)[0]["State"]["Pid"] for each in shown]
+    try:
+        assert not remains.kill(first, pids[1])
+        assert not remains.kill(first, os.getpid())
+        assert not remains.kill("", pids[0])
+        assert engine.call("ps", "--quiet", "--no-trunc").stdout.count("\n") >= 2
+        assert remains.kill(first, pids[0])
+        assert engine.call("wait", first).stdout == "137\n"
+        assert second in engine.call("ps", "--quiet", "--no-trunc").stdout
+    finally:
+        engine.call("rm", "--force", first, second)
 
 
 # Other users of the engine.

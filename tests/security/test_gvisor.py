@@ -251,6 +251,27 @@ async def test_the_guest_cannot_be_ended_or_stopped(workspace, how):
     assert (await workspace.run(["echo", "on"])).stdout == "on\n"
 
 
+STARVE = """
+import os, resource
+for call in (
+    lambda: resource.prlimit(1, resource.RLIMIT_AS, (1, 1)),
+    lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)),
+    lambda: os.sched_setaffinity(1, {0}),
+    lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+):
+    try:
+        call()
+    except PermissionError:
+        print("refused")
+"""
+
+
+async def test_the_guest_is_neither_starved_nor_disarmed(workspace):
+    shown = await workspace.run(["python3", "-c", STARVE])
+    assert (shown.stdout, shown.stderr) == ("refused\n" * 4, "")
+    assert (await workspace.run(["echo", "on"])).stdout == "on\n"
+
+
 # -- what is left --------------------------------------------------------------
 
 

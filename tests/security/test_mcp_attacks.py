@@ -257,24 +257,52 @@ class Packed(Handler):
         import gzip
         self.wfile.write(gzip.compress(b" " * (100 << 20) + answer))
 
+class Full(Handler):
+    def flood(self, answer):
+        told = json.loads(answer)
+        told["result"]["_meta"] = {"a": [[]] * 8_000_000}
+        self.wfile.write(json.dumps(told).encode())
+
+class Headed(Handler):
+    def extra(self):
+        for number in range(300):
+            self.send_header(f"x-{number}", "y")
+    def flood(self, answer):
+        self.wfile.write(answer)
+
+class Commas(Handler):
+    def flood(self, answer):
+        text = ("," * 99 + '"' + chr(92)) * 40_000
+        self.wfile.write(answer.replace(b'"through"', json.dumps(text).encode()))
+
 address = ("127.0.0.1", int(sys.argv[1]))
-kind = Packed if sys.argv[2:] else Handler
+kinds = {"packed": Packed, "full": Full, "headed": Headed, "commas": Commas}
+kind = kinds[sys.argv[2]] if sys.argv[2:] else Handler
 http.server.ThreadingHTTPServer(address, kind).serve_forever()
 """
 
 
-@pytest.mark.parametrize("more", [(), ("packed",)])
-async def test_a_long_answer_over_http_is_refused(
-    hostile: Any, more: tuple[str, ...]
-) -> None:
+async def _over_http(hostile: Any, *arguments: str) -> Any:
     port = _port()
     workspace = await hostile(
-        arguments=[str(port), *more],
+        arguments=[str(port), *arguments],
         server={"url": f"http://127.0.0.1:{port}/mcp"},
     )
     await workspace.write("hostile.py", _LONG_SCRIPT.encode())
+    return await workspace.mcp("one").call("echo", {"text": "x"})
+
+
+@pytest.mark.parametrize("more", [(), ("packed",), ("full",), ("headed",)])
+async def test_a_long_answer_over_http_is_refused(
+    hostile: Any, more: tuple[str, ...]
+) -> None:
     with pytest.raises(McpError):
-        await workspace.mcp("one").call("echo", {"text": "x"})
+        await _over_http(hostile, *more)
+
+
+async def test_a_text_of_commas_is_one_value_over_http(hostile: Any) -> None:
+    answer = await _over_http(hostile, "commas")
+    assert len(answer.content[0].text) == 101 * 40_000
 
 
 _FULL = """

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Seconds that the guest has, beyond a command's timeout, to kill and answer.
 _GRACE = 5.0
+#: Seconds after which a guest that owes answers is silent, and what that means.
+_SILENT = 2.0
+_MUTE = "the sandbox does not answer; something outside has stopped or slowed it"
 
 
 class Piped(ByteStream):
@@ -229,7 +232,10 @@ class GuestProcess(Process):
         return error_for(refusal, op="spawn", path=self._op.cwd)
 
     def _late(self) -> None:
-        self.stream.channel.fail(SandboxLostError("the guest does not end a command"))
+        channel = self.stream.channel
+        mute = channel.silence >= _SILENT
+        why = _MUTE if mute else "the guest does not end a command"
+        channel.fail(SandboxLostError(why))
 
     # What the host asks.
 

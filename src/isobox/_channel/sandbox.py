@@ -103,6 +103,15 @@ class ChannelSandbox(Sandbox):
         self._trap: Trap | None = None
         self._closed = False
 
+    @property
+    @override
+    def lost(self) -> bool:
+        return self.channel.failure is not None
+
+    @override
+    async def answers(self) -> bool:
+        return await self.channel.ping()
+
     def _begin(self, name: str, op: ops.Op[object], **fields: object) -> Stream:
         """Begin an operation in the guest; it goes where `op.places` says, or fails."""
         if op.places:

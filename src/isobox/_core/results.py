@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal as _signal
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from typing_extensions import override
@@ -22,6 +22,9 @@ Kind = Literal["file", "directory", "symlink", "fifo", "socket", "device"]
 #: What the kernel calls a name of the file system, decoded so that any byte
 #: survives: bytes that are not UTF-8 become lone surrogates (PEP 383).
 PATH_ERRORS: Final = "surrogateescape"
+
+#: Characters of an output that the `repr` of a result shows.
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,18 @@ class RunResult:
     duration: float = 0.0
     spool: str | None = None
     denials: tuple[Denial, ...] = ()
+
+    @override
+    def __repr__(self) -> str:
+        told = [f"exit_code={self.exit_code}"]
+        for name in ("stdout", "stderr"):
+            text: str = getattr(self, name)
+            told.append(f"{name}={text[:_SHOWN]!r}{'...' * (len(text) > _SHOWN)}")
+        for each in fields(self):
+            value: object = getattr(self, each.name)
+            if each.repr and value != each.default and each.name != "exit_code":
+                told.append(f"{each.name}={value!r}")
+        return f"RunResult({', '.join(told)})"
 
     @property
     def ok(self) -> bool:

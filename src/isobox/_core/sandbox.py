@@ -59,6 +59,18 @@ class Sandbox(ABC):
             SandboxLostError: It cannot come back.
         """
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to be gone; nothing is asked."""
+        return False
+
+    async def answers(self) -> bool:
+        """Whether it answers; it is asked, which is no operation.
+
+        False, never an error, when it is gone.
+        """
+        return not self.lost
+
     @abstractmethod
     async def spawn(self, op: ops.Spawn, /) -> Process:
         """Start a command.

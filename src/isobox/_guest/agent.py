@@ -90,6 +90,9 @@ _BACKLOG = 4 << 20
 _LOOK = 0.25
 #: Seconds to read on after a command has ended while others hold its pipes.
 _DRAIN = 0.1
+#: Seconds between two looks at what others may have stopped, and how often a
+#: worker may be found so before it is given up.
+_AWAKE, _STOPS = 0.25, 40
 #: The longest single argument that execve takes (MAX_ARG_STRLEN, 32 pages).
 _LONGEST_ARGUMENT = 131072 - 1
 #: A script this long does not fit an argument and is passed in a file.
@@ -121,6 +124,7 @@ _F_SETPIPE_SZ = 1031
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
 #: Received descriptors must not reach the commands under their first numbers.
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -731,6 +735,33 @@ def _subreapers() -> bool:
     return bool(ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, value, 0, 0, 0) == 0)
 
 
+def _restrict(rules: bytes) -> bool:
+    """Filter the system calls of the caller and all that it starts, if that can be.
+
+    Returns whether it is so; some kernels have no filters.
+    """
+    import ctypes
+
+    code = ctypes.create_string_buffer(rules, len(rules))
+    program = struct.pack("HP", len(rules) // 8, ctypes.addressof(code))
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    failed = libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0)
+    return not failed
+
+
+def _follow(pid: int) -> None:
+    """Run on the processors of another process, whatever somebody chose for us."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    try:
+        theirs = os.sched_getaffinity(pid)
+        if os.sched_getaffinity(0) != theirs:
+            os.sched_setaffinity(0, theirs)
+    except OSError:
+        pass  # the other has ended, or none of its processors is left
+
+
 def _prctl_supported() -> bool:
     return sys.platform.startswith("linux")
 
@@ -847,6 +878,8 @@ def _own_children() -> List[Tuple[int, str]]:
     newest = os.fork()
     if newest == 0:
         os._exit(0)
+    # Whoever stops it must not stop us.
+    _send_signal(newest, _signal.SIGKILL)
     os.waitpid(newest, 0)
     # Pids are given in turn, up to the limit, and then again from below.
     wrapped = newest < _PIDS["newest"]
@@ -967,10 +1000,12 @@ class Warden:
             got += len(pieces[-1])
         return decode(b"".join(pieces)), descriptors
 
-    def _report(self, message: Dict[str, Any]) -> None:
+    def _report(self, *messages: Dict[str, Any]) -> None:
+        told = [encode(message) for message in messages]
         try:
-            raw = encode(message)
-            self._sock.sendall(len(raw).to_bytes(4, "big") + raw)
+            self._sock.sendall(
+                b"".join(len(raw).to_bytes(4, "big") + raw for raw in told)
+            )
         except OSError:
             self._end()
 
@@ -982,6 +1017,8 @@ class Warden:
         else:
             if request["mark"]:
                 _mark_self(request["mark"])
+            # An earlier command may have chosen them; a filter lets it.
+            _follow(os.getppid())
             pid, failure = _launch(request, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -991,20 +1028,28 @@ class Warden:
             self._report({"event": "failed", **failure})
         elif request["announce"]:
             self._report({"event": "started", "pid": pid})
-        while self._reap(pid):
-            pass
-        _await_marked(request["mark"])
-        self._report({"event": "idle"})
+        exits = self._reap(pid)
+        if exits and _marked(request["mark"], os.getpid()):
+            self._report(*exits)
+            exits = []
+        if not exits:
+            _await_marked(request["mark"])
+        # Most commands leave nobody; then both are news of one moment.
+        self._report(*exits, {"event": "idle"})
 
-    def _reap(self, main: int) -> bool:
-        """Wait for one process to end; returns whether there was one."""
-        try:
-            pid, status = os.waitpid(-1, 0)
-        except ChildProcessError:
-            return False
-        if pid == main:
-            self._report({"event": "exit", "status": status})
-        return True
+    def _reap(self, main: int) -> List[Dict[str, Any]]:
+        """Wait until no child is left; returns what is still to be reported."""
+        untold: List[Dict[str, Any]] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG if untold else 0)
+            except ChildProcessError:
+                return untold
+            if not pid:
+                self._report(*untold)
+                untold = []
+            elif pid == main:
+                untold.append({"event": "exit", "status": status})
 
 
 def _occupy_low_descriptors() -> None:
@@ -1068,7 +1113,7 @@ def _start(
         file_actions=actions,
         setsid=True,
         setsigmask=[],
-        setsigdef=_ALTERED,
+        setsigdef=_SET_BACK,
     )
 
 
@@ -1078,6 +1123,9 @@ _ALTERED = [
     for number in range(1, 32)
     if number not in (_signal.SIGKILL, _signal.SIGSTOP)
 ]
+#: All that there are: about each that it is not told to set back, glibc's spawn asks
+#: the kernel, and then sets it back too. On gVisor's that takes long.
+_SET_BACK = sorted(_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP})
 
 
 def _fork(
@@ -1853,6 +1901,7 @@ class Post:
         rights = struct.pack("%di" % len(descriptors), *descriptors)
         ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
         self.idle = False
+        _send_signal(self.pid, _signal.SIGCONT)
         sent = self._sock.sendmsg([message[:65536]], ancillary)
         if sent < len(message):
             self._sock.sendall(message[sent:])
@@ -4489,6 +4538,9 @@ def _make_enterable(name: bytes, fd: int) -> None:
 # -- work that may block or never end: in a process of its own -----------------------
 
 
+_STOPPED = "a command stops its worker again and again; end that command"
+
+
 class Worker(Job):
     """An operation done by a forked process, which a deadline can end."""
 
@@ -4505,6 +4557,7 @@ class Worker(Job):
         self._sink: Optional[Sink] = None
         self._late = False
         self._answered_all = False
+        self._stops = 0
         input_reader, input_writer = os.pipe()
         output_reader, output_writer = os.pipe()
         answer_reader, answer_writer = os.pipe()
@@ -4524,6 +4577,7 @@ class Worker(Job):
         self._answer = answer_reader
         self._raw = b""
         peer.guest.loop.watch(answer_reader, _IN, self._answered)
+        peer.guest.loop.later(_AWAKE, self._keep_awake)
         if timeout is not None:
             peer.guest.loop.later(timeout, self._time_out)
 
@@ -4541,6 +4595,24 @@ class Worker(Job):
         self._source.resume()
         self.drained()
 
+    @property
+    def _works(self) -> bool:
+        # Once it has answered it may be gone, and its number another's.
+        mine = self.peer.streams.get(self.stream) is self
+        return mine and not self._answered_all
+
+    def _keep_awake(self) -> None:
+        """Have it go on when a command has stopped it, but not without end."""
+        if not self._works:
+            return
+        self._stops += _is_stopped(self._pid)
+        if self._stops == _STOPS:
+            self._kill()
+            self.fail(Refused("internal", _STOPPED))
+            return
+        _signal_group(self._pid, _signal.SIGCONT)
+        self.guest.loop.later(_AWAKE, self._keep_awake)
+
     def _time_out(self) -> None:
         if self.peer.streams.get(self.stream) is self:
             self._late = True
@@ -4555,9 +4627,8 @@ class Worker(Job):
         Job.abandon(self)
 
     def _kill(self) -> None:
-        # Once it has answered it may be gone, and its number another's.
         if not self._answered_all:
-            _kill_group(self._pid)
+            _signal_group(self._pid, _signal.SIGKILL)
 
     def _answered(self, _events: int) -> None:
         data = os.read(self._answer, PIECE)
@@ -4599,12 +4670,21 @@ def _lead_group(pid: int) -> None:
         pass  # it has ended
 
 
-def _kill_group(pid: int) -> None:
-    """Kill a worker and the program that it may have started."""
+def _signal_group(pid: int, number: int) -> None:
+    """Send a signal to a worker and the program that it may have started."""
     try:
-        os.killpg(pid, _signal.SIGKILL)
+        os.killpg(pid, number)
     except OSError:
-        _send_signal(pid, _signal.SIGKILL)
+        _send_signal(pid, number)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a child has been stopped since it was last asked."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+    except ChildProcessError:
+        return False
+    return bool(found) and os.WIFSTOPPED(status)
 
 
 def _work(
@@ -5946,7 +6026,8 @@ class Guest:
         self.blind = _blind()
         self._posts: List[Post] = []
         self._config: Dict[str, Any] = {}
-        self._looking = False
+        self._looking = self._waking = False
+        self._filtered = False
         self._usual: Optional[Tuple[int, int]] = None
         self._oom = _open_oom_score()
         self._wakeup = self._watch_children()
@@ -6165,6 +6246,8 @@ class Guest:
         """Be told how to serve."""
         self._config = fields
         _PIDS["limit"] = fields.get("pid_max") or _PIDS["limit"]
+        rules: Optional[bytes] = fields.get("filter")
+        self._filtered = rules is not None and _restrict(rules)
         if fields["sealed"]:
             self._watch_mounts()
         # The first command should not wait for its warden.
@@ -6186,6 +6269,7 @@ class Guest:
             "shell": self.shell,
             "unsealed": _unsealed(self._config["sealed"]),
             "daemon": self.life if self.keeps else None,
+            "filtered": self._filtered,
         }
 
     def _watch_mounts(self) -> None:
@@ -6209,10 +6293,22 @@ class Guest:
             raise EOFError
 
     def command_starts(self) -> None:
-        """Look now and then at what is sealed, as long as commands run."""
+        """Look now and then at what is sealed and who is stopped, while it runs."""
+        if not self._waking:
+            self._waking = True
+            self.loop.later(_AWAKE, self._wake)
         if self._config.get("sealed") and not self._looking:
             self._looking = True
             self.loop.later(_LOOK, self._look)
+
+    def _wake(self) -> None:
+        """Have wardens go on that a command has stopped."""
+        busy = [post for post in self._posts if not post.idle]
+        for post in busy:
+            _send_signal(post.pid, _signal.SIGCONT)
+        self._waking = bool(busy)
+        if self._waking:
+            self.loop.later(_AWAKE, self._wake)
 
     def _look(self) -> None:
         self._check_sealed()

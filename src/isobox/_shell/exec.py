@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 #: What `Running.receive` says of a piece: nothing more comes, or whose it is.
 ENDED, STDOUT, STDERR = 0, 1, 2
 
+#: The variable by which a process shows what it belongs to.
+MARK: Final = "ISOBOX_JOB"
 #: Bytes of the largest piece that is written to a shell at once.
 PIECE: Final = 1 << 20
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from isobox._shell import trees
 from isobox._shell.answers import PRELUDE
-from isobox._shell.exec import ENDED, STDOUT
+from isobox._shell.exec import ENDED, MARK, STDOUT
 from isobox.errors import ProtocolError, SandboxLostError
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from isobox._shell.exec import Exec, Running
 
-#: The variable by which a process shows what it belongs to.
-MARK: Final = "ISOBOX_JOB"
 #: Takes code until its input ends. What is left open to a program is 1 alone.
 _SERVE: Final = (
     "exec 2>/dev/null; export LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal "
@@ -30,6 +29,8 @@ _SERVE: Final = (
 )
 #: Seconds of silence after which a shell that owes an answer counts as lost.
 SILENCE: Final = 120.0
+#: Seconds of silence after which one that has nothing to do counts as stopped.
+_ASLEEP: Final = 2.0
 #: Seconds that a shell has to end by itself once its input is at its end.
 _LEAVE: Final = 0.3
 _MOST_IDLE, _MOST = 4, 12
@@ -147,10 +148,11 @@ class Operator:
             raise SandboxLostError("the shell inside does not answer") from None
 
     async def alive(self) -> bool:
-        """Whether it answers still."""
+        """Whether it answers still, and soon."""
         try:
-            return await self.ask(b":") == b""
-        except SandboxLostError:
+            async with asyncio.timeout(_ASLEEP):
+                return await self.ask(b":") == b""
+        except (SandboxLostError, TimeoutError):
             return False
 
     async def ends(self) -> bool:
@@ -206,17 +208,38 @@ class Operators:
                     await self._leave(operator, last=last)
 
     async def _ready(self) -> Operator:
-        while self._idle:
-            operator = self._idle.pop()
+        if not self._idle:
+            return await self._started()
+        operator = self._idle.pop()
+        try:
             if await operator.alive():
                 return operator
+        except BaseException:
             await self._drop(operator)
+            raise
+        return await self._instead_of([operator, *self._idle])
+
+    async def _started(self) -> Operator:
         if self._closed:
             raise SandboxLostError("the sandbox is closed")
         operator = await Operator.start(self._exec)
         self._all.add(operator)
         try:
             await operator.ask(PRELUDE)
+        except BaseException:
+            await self._drop(operator)
+            raise
+        return operator
+
+    async def _instead_of(self, silent: list[Operator]) -> Operator:
+        """Start one, and end those of which one was stopped, and so all may be."""
+        self._idle.clear()
+        for each in silent:
+            await self._drop(each)
+        operator = await self._started()
+        try:
+            for each in silent:
+                await trees.kill(operator, each.mark)
         except BaseException:
             await self._drop(operator)
             raise

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from isobox._shell.kit import Witness
     from isobox._shell.launch import Launch
 
+#: Seconds that the killing of a command may take.
+_DEADLY: Final = 30.0
 #: Seconds that a command's end may take to be told once it was killed.
 _GRACE: Final = 5.0
 #: Seconds from the end of its input to the news of its own.
@@ -77,7 +79,8 @@ class ShellProcess(Process):
         self._synced = self._unmetered = 0
         self._reports: list[bytes] = []
         self._timed_out: str | None = None
-        self._no_more = self._killed = False
+        self._no_more = self._given_up = self._heard_all = False
+        self._failure: SandboxLostError | None = None
         self._fed = 0
         loop = asyncio.get_running_loop()
         self._begun: asyncio.Future[None] = loop.create_future()
@@ -85,7 +88,8 @@ class ShellProcess(Process):
         self._exit.add_done_callback(_retrieved)
         self._told: tuple[int, int | None, bool] | None = None
         self._started = self._heard = time.monotonic()
-        self._tasks = {loop.create_task(self._live())}
+        self._life = loop.create_task(self._live())
+        self._tasks: set[asyncio.Task[None]] = {self._life}
         if self._op.timeout is not None or self._op.idle_timeout is not None:
             self._tasks.add(loop.create_task(self._watch()))
 
@@ -116,9 +120,11 @@ class ShellProcess(Process):
         try:
             await self._hear()
         except asyncio.CancelledError:
-            failure = SandboxLostError("the sandbox is closed")
+            closed = SandboxLostError("the sandbox is closed")
+            failure = self._failure if self._given_up else closed
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             failure = error
+        self._heard_all = True
         await self._conclude(failure)
 
     async def _hear(self) -> None:
@@ -269,8 +275,9 @@ class ShellProcess(Process):
             name, left = self._nearest()
             if left <= 0:
                 self._timed_out = name
-                with contextlib.suppress(SandboxLostError):
+                with contextlib.suppress(TimeoutError):
                     await self._begin_first()
+                with contextlib.suppress(SandboxLostError):
                     await self.kill()
                 return
             with contextlib.suppress(TimeoutError):
@@ -361,10 +368,30 @@ class ShellProcess(Process):
         for pipe in (self._out, self._err, self._rep):
             pipe.widen()
         with anyio.CancelScope(shield=True):
-            await self._house.kill(self._mark, self.pid)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_GRACE):
-                    await asyncio.wait((self._exit,))
+            try:
+                await self._end_it()
+            except SandboxLostError as error:
+                self._give_up(error)
+                raise
+            await asyncio.wait((self._exit,), timeout=_GRACE)
+            if not self._exit.done():
+                # It has ended; who should say so may be killed or stopped as well.
+                self._told = self._told or (137, 9, False)
+                self._give_up(None)
+            await asyncio.wait((self._exit,))
+
+    async def _end_it(self) -> None:
+        try:
+            async with asyncio.timeout(_DEADLY):
+                await self._house.kill(self._mark, self.pid)
+        except TimeoutError:
+            raise SandboxLostError("the shell inside does not end a command") from None
+
+    def _give_up(self, failure: SandboxLostError | None) -> None:
+        """Wait no longer for news of the end."""
+        if not self._heard_all:
+            self._given_up, self._failure = True, failure
+            self._life.cancel()
 
     @override
     async def resize(self, columns: int, rows: int) -> None:

@@ -27,9 +27,9 @@ from isobox._shell.answers import refused
 from isobox._shell.aside import Asides
 from isobox._shell.bodies import pieces_of
 from isobox._shell.drafts import Counted, Draft, drafting
-from isobox._shell.exec import PIECE
+from isobox._shell.exec import MARK, PIECE
 from isobox._shell.listing import described, scanned
-from isobox._shell.operators import MARK, SILENCE, Operators
+from isobox._shell.operators import SILENCE, Operators
 from isobox._shell.patches import LARGEST, Patching
 from isobox._shell.process import ShellProcess
 from isobox._shell.quote import filled, loading
@@ -474,6 +474,18 @@ class ShellSandbox(Sandbox):
         return Usage(disk=int(told[0][:15]) * 1024, processes=int(told[1][:9]))
 
     # Life.
+
+    @property
+    @override
+    def lost(self) -> bool:
+        return self._closed
+
+    @override
+    async def answers(self) -> bool:
+        with contextlib.suppress(SandboxLostError):
+            async with self._operators.one() as operator:
+                return bool(await operator.ask(b"printf ok"))
+        return False
 
     @override
     def isolation(self) -> Isolation:

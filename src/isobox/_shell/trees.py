@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from isobox._shell.exec import MARK
 from isobox.errors import SandboxLostError
 
 if TYPE_CHECKING:
@@ -86,6 +87,16 @@ def members(seen: dict[int, Seen], mark: str, pid: int) -> set[int]:
     return found - {0, 1}
 
 
+def stopped_servants(seen: dict[int, Seen]) -> set[int]:
+    """Return who was stopped and is no command's: what is around commands."""
+    marked = f"{MARK}=".encode()
+    return {
+        each.pid
+        for each in seen.values()
+        if each.state in "Tt" and not any(of.startswith(marked) for of in each.marks)
+    }
+
+
 async def look(operator: Operator) -> dict[int, Seen]:
     """Return the processes inside."""
     return parsed(await operator.ask(_LOOK, most=_MOST))
@@ -109,7 +120,8 @@ async def strike(operator: Operator, mark: str, pid: int, number: int) -> None:
 async def kill(operator: Operator, mark: str, pid: int = 0) -> None:
     """Kill a command with every descendant; they are gone when this returns.
 
-    They are stopped first, until no new one is seen: so none can flee.
+    They are stopped first, until no new one is seen: so none can flee. What a
+    command has stopped around commands goes on.
 
     Raises:
         SandboxLostError: They do not die.
@@ -126,6 +138,7 @@ async def kill(operator: Operator, mark: str, pid: int = 0) -> None:
             await _end(operator, mark, pid, stopped)
     except TimeoutError:
         raise SandboxLostError("a command inside does not die") from None
+    await _signal(operator, stopped_servants(await look(operator)), signal.SIGCONT)
 
 
 async def _end(operator: Operator, mark: str, pid: int, them: set[int]) -> None:

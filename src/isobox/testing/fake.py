@@ -411,6 +411,11 @@ class MemorySandbox(Sandbox):
         for process in self._processes:
             process.lose()
 
+    @property
+    @override
+    def lost(self) -> bool:
+        return self._lost
+
     def _require(self) -> None:
         if self._lost:
             raise SandboxLostError("the sandbox is gone")

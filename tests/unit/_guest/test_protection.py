@@ -22,11 +22,15 @@ from tests.unit._guest.client import (
 )
 
 from isobox._guest import agent
+from isobox._linux import sparing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+needs_filters = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="needs Linux"
+)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 SYSTEM = "/usr/bin/python3"
 needs_python = pytest.mark.skipif(
@@ -186,3 +190,49 @@ def test_it_imports_little_at_its_start():
     )
     heavy = {"typing", "re", "hashlib", "tarfile", "ctypes", "signal", "socket", "json"}
     assert not heavy & set(done.stdout.decode().split())
+
+
+CHANGE = b"""
+import os, resource
+for pid in (os.getppid(), os.getpid()):
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (99, 99))
+        print("changed")
+    except PermissionError:
+        print("refused", resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] > 99)
+resource.setrlimit(resource.RLIMIT_NOFILE, (98, 98))
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@needs_filters
+def test_it_filters_all_that_it_starts_and_says_so():
+    with Guest(config={"filter": sparing.everywhere()}) as guest:
+        assert guest.hello is not None
+        assert guest.hello["filtered"] is True
+        result = guest.result(guest.spawn(sys.executable, "-c", CHANGE))
+        assert stdout(result) == b"refused True\nrefused True\n98\n"
+        status = guest.result(guest.spawn("grep", "NoNewPrivs", "/proc/self/status"))
+        assert stdout(status).split() == [b"NoNewPrivs:", b"1"]
+
+
+@pytest.mark.parametrize("rules", [None, b"", b"no rules of the kernel's"])
+def test_without_a_filter_it_does_not_say_that_there_is_one(rules):
+    with Guest(config={"filter": rules}) as guest:
+        assert guest.hello is not None
+        assert guest.hello["filtered"] is False
+        assert stdout(guest.result(guest.spawn("echo", "on"))) == b"on\n"
+
+
+PIN = b"import os; os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})"
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="needs processors to choose from"
+)
+def test_a_command_has_the_guests_processors_whatever_the_last_has_chosen(guest):
+    look = (sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
+    before = stdout(guest.result(guest.spawn(*look)))
+    guest.result(guest.spawn(sys.executable, "-c", PIN))
+    assert stdout(guest.result(guest.spawn(*look))) == before
+    assert before.decode().strip() == str(sorted(os.sched_getaffinity(guest.pid)))

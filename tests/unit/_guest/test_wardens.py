@@ -148,6 +148,17 @@ def test_kill_reaches_what_an_ended_command_left(guest):
     assert not alive(child)
 
 
+def test_one_that_its_command_has_stopped_goes_on(guest):
+    for _ in range(2):
+        result = guest.result(guest.spawn(script=b"kill -STOP $PPID; echo on"))
+        assert stdout(result) == b"on\n"
+
+
+def test_one_that_was_stopped_while_idle_starts_the_next(guest):
+    os.kill(warden_of(guest), signal.SIGSTOP)
+    assert stdout(guest.result(guest.spawn("echo", "on"))) == b"on\n"
+
+
 @needs_root
 def test_a_fork_bomb_is_ended_by_its_timeout(mark):
     """Run as a user without other processes, so that its limit is its own."""

@@ -163,3 +163,24 @@ def test_lies_are_refused_and_end(noise, at):
 
     with contextlib.suppress(ArchiveError, PathIsDirectoryError):
         anyio.run(read)
+
+
+async def _found(members):
+    return [(each.name, each.size) async for each in members]
+
+
+def test_records_that_say_nothing_of_a_member_are_not_kept():
+    records = b"".join(b"14 k%05d=abc\n" % number for number in range(40_000))
+    said = b"".join((b"12 path=abc\n", b"9 size=0\n", records[: 1000 * 14]))
+    members = Members(_pieces(b""), op="pull")
+    assert members._pax(records) == {}
+    assert members._pax(said + bytes(100)) == {"path": b"abc", "size": b"0"}
+
+
+def test_a_sparse_member_is_refused_however_it_is_said():
+    for name in ("GNU.sparse.map", "GNU.sparse.major"):
+        member, data = _member("f")
+        member.pax_headers = {name: "1"}
+        members = Members(_pieces(_archive((member, data))), op="pull")
+        with pytest.raises(ArchiveError, match="sparse"):
+            anyio.run(_found, members)

@@ -26,6 +26,7 @@ def anyio_backend():
 def _short(monkeypatch):
     for module in (operators, process):
         monkeypatch.setattr(module, "SILENCE", 0.2)
+    monkeypatch.setattr(process, "_GRACE", 0.2)
 
 
 class Liar:

@@ -47,7 +47,9 @@ class Contract:
             `cancel`, calls that can be cancelled; `streamed_body`, writes of
             pieces that arrive; `confined`, file operations stay below the root;
             `bounded_regex`, a search that no expression can hang; `sized_tmp`,
-            a /tmp of the size that Limits names.
+            a /tmp of the size that Limits names; `counted_tmp`, one that holds
+            so many files; `spared`, commands cannot change the limits and the
+            scheduling of what runs them.
         deviations: Tests that fail, each with the reason.
         host_script_backend: The name in `isobox` of a workspace class that
             needs no arguments and whose processes the host can see; None skips.

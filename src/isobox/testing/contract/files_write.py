@@ -262,6 +262,21 @@ class FilesWriteContract(Contract):
             await workspace.write("/tmp/file", bytes(8 * MiB))
         assert await workspace.read_bytes("/tmp/file") == b"old"
 
+    @pytest.mark.requires("isolated", "counted_tmp", "posix_shell")
+    async def test_many_files_fill_a_file_system(
+        self, fresh_workspace: Factory
+    ) -> None:
+        workspace = await fresh_workspace(limits=Limits(tmp=2 * MiB))
+        script = "i=0; while true > /tmp/$i; do i=$((i + 1)); done; echo $i"
+        filled = await workspace.run(f"LC_ALL=C; {script}")
+        assert "No space left on device" in filled.stderr
+        assert 900 < int(filled.stdout) < 1100
+        with pytest.raises(StorageError):
+            await workspace.write("/tmp/one-more", b"")
+        await workspace.write("elsewhere", b"x")
+        await workspace.run("rm /tmp/1??", check=True)
+        await workspace.write("/tmp/one-more", b"")
+
     # -- conditions -----------------------------------------------------------
 
     async def test_if_match_lets_the_named_content_be_replaced(

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from isobox._core.isolation import DIMENSIONS, Level
-from isobox.testing.contract._base import SOON, Contract
+from isobox.testing.contract._base import SOON, Contract, Factory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,46 @@ try:
 except OSError:
     sys.exit(7)
 """
+
+#: Whoever runs the command is its parent, and the first process.
+_REACH = """
+import os, resource
+reached = []
+def attempt(name, *arguments):
+    try:
+        (getattr(os, name, None) or resource.prlimit)(*arguments)
+        reached.append(name)
+    except OSError:
+        pass
+none = os.sched_param(0)
+for pid in (1, os.getppid()):
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS):
+        attempt("prlimit", pid, limit, (3, 3))
+    attempt("sched_setparam", pid, none)
+    attempt("sched_setscheduler", pid, os.SCHED_IDLE, none)
+    attempt("setpriority", os.PRIO_PROCESS, pid, 19)
+    attempt("setpriority", os.PRIO_PGRP, os.getpgid(pid) or 1, 19)
+attempt("setpriority", os.PRIO_USER, os.getuid(), 19)
+attempt("sched_setaffinity", 1, {min(os.sched_getaffinity(0))})
+print(reached)
+"""
+
+_OWN = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+resource.prlimit(0, resource.RLIMIT_NOFILE, (99, 100))
+os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+os.setpriority(os.PRIO_PROCESS, 0, 3)
+print(resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE), os.nice(1))
+"""
+
+_PIN = """
+import os
+os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})
+"""
+
+_PROCESSORS = "import os; print(sorted(os.sched_getaffinity(0)))"
 
 
 class IsolationContract(Contract):
@@ -48,6 +88,29 @@ class IsolationContract(Contract):
         said = workspace.isolation()
         assert said.file_system.level != "none"
         assert said.process.level != "none"
+
+    @pytest.mark.requires("isolated", "python3", "spared")
+    async def test_limits_and_scheduling_of_what_runs_commands_are_not_changed(
+        self, fresh_workspace: Factory
+    ) -> None:
+        workspace = await fresh_workspace()
+        done = await workspace.run(["python3", "-c", _REACH])
+        assert (done.stdout, done.stderr) == ("[]\n", "")
+        assert (await workspace.run(["echo", "on"])).stdout == "on\n"
+        await workspace.write("file", bytes(4096))
+
+    @pytest.mark.requires("isolated", "python3", "spared")
+    async def test_a_command_changes_its_own(self, workspace: WorkspaceBase) -> None:
+        done = await workspace.run(["python3", "-c", _OWN])
+        assert (done.stdout, done.stderr) == ("(99, 100) 4\n", "")
+
+    @pytest.mark.requires("isolated", "python3", "spared")
+    async def test_no_command_chooses_the_processors_of_the_next(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        before = (await workspace.run(["python3", "-c", _PROCESSORS])).stdout
+        await workspace.run(["python3", "-c", _PIN])
+        assert (await workspace.run(["python3", "-c", _PROCESSORS])).stdout == before
 
     @pytest.mark.requires("isolated", "posix_shell")
     async def test_a_file_of_the_host_is_not_seen(
