@@ -24,7 +24,7 @@ def prepare() -> Path:
         pip = [PYTHON, "-m", "pip", "install", "--quiet"]
         pip += ["--disable-pip-version-check"]
         subprocess.run(
-            [*pip, "-r", REQUIREMENTS, "-e", BENCH.parent],
+            [*pip, "-r", REQUIREMENTS, "-e", f"{BENCH.parent}[manager]"],
             check=True,
             stdout=sys.stderr,
         )

@@ -10,11 +10,17 @@ IsoboxError
 │   └── ProtocolError                                the guest broke the protocol
 ├── PolicyDeniedError           (PermissionError)    the policy said no
 ├── UnreachableError            (ConnectionError)    a host outside cannot be reached
+├── StoreError                  (ConnectionError)    a manager's store failed
+│   └── HolderExpiredError                           it took the caller for dead
 ├── McpError                    (RuntimeError)       an MCP server failed or refused
 │   └── McpTimedOutError        (TimeoutError)       it did not answer in time
 ├── LimitError                  (RuntimeError)       a limit of the workspace
-│   └── BudgetError                                  a budget is spent
+│   ├── BudgetError                                  a budget is spent
+│   └── QuotaError                                   a manager has no place left
 ├── TimedOutError               (TimeoutError)       a command ran out of time
+├── QueueTimedOutError          (TimeoutError)       no place became free in time
+├── WorkspaceHeldError          (TimeoutError)       another process keeps it
+├── NotEntitledError            (PermissionError)    no such workspace of the caller's
 ├── CommandFailedError          (RuntimeError)       run(check=True), not zero
 ├── ConflictError               (RuntimeError)       if_match did not match
 ├── EditMismatchError           (ValueError)         the old text is not there once
@@ -50,11 +56,13 @@ __all__ = [
     "CommandFailedError",
     "ConflictError",
     "EditMismatchError",
+    "HolderExpiredError",
     "InvalidArgumentError",
     "IsoboxError",
     "LimitError",
     "McpError",
     "McpTimedOutError",
+    "NotEntitledError",
     "NotRegularFileError",
     "PathAccessError",
     "PathError",
@@ -65,12 +73,16 @@ __all__ = [
     "PathOutsideError",
     "PolicyDeniedError",
     "ProtocolError",
+    "QueueTimedOutError",
+    "QuotaError",
     "SandboxLostError",
     "StorageError",
+    "StoreError",
     "TimedOutError",
     "UnreachableError",
     "UnsupportedError",
     "WorkspaceClosedError",
+    "WorkspaceHeldError",
 ]
 
 
@@ -178,6 +190,14 @@ class UnreachableError(IsoboxError, ConnectionError):
     """A host outside could not be reached, or did not prove who it is."""
 
 
+class StoreError(IsoboxError, ConnectionError):
+    """The store of workspaces cannot be asked, or holds what it cannot."""
+
+
+class HolderExpiredError(StoreError):
+    """The store has given away what this holder held; it has to `beat` anew."""
+
+
 class McpError(IsoboxError, RuntimeError):
     """An MCP server did not start, ended, broke the protocol, or refused."""
 
@@ -208,6 +228,31 @@ class BudgetError(LimitError):
     ) -> None:
         super().__init__(message, backend=backend, op=op, path=path)
         self.budget = budget
+
+
+class QuotaError(LimitError):
+    """A manager has no place for another workspace, and too many wait for one."""
+
+
+class QueueTimedOutError(IsoboxError, TimeoutError):
+    """A manager had no place for another workspace in time."""
+
+
+class WorkspaceHeldError(IsoboxError, TimeoutError):
+    """Another process has the workspace open and did not hand it over in time.
+
+    Attributes:
+        holder: The process: its host, its pid and a random part, with colons
+            between, so that a request can be sent there.
+    """
+
+    def __init__(self, message: str, *, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class NotEntitledError(IsoboxError, PermissionError):
+    """There is no such workspace, or it is not the caller's; which, is not said."""
 
 
 class TimedOutError(IsoboxError, TimeoutError):

@@ -10,7 +10,7 @@ as long as one of them is open; any thread may call them. An interrupted call
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
@@ -18,7 +18,10 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortalProvider
 from typing_extensions import Unpack, override
 
-from isobox._workspace import classes, gvisor
+from isobox._workspace import base, classes, docker, gvisor
+from isobox.errors import InvalidArgumentError
+from isobox.manager import manager
+from isobox.manager.keys import PER_AGENT
 
 if TYPE_CHECKING:
     import os
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Generator,
         Iterator,
         Mapping,
         Sequence,
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     import mcp_types as types
     from mcp.shared.dispatcher import ProgressFnT
 
+    from isobox._backends.docker.arrival import Arrival
+    from isobox._backends.docker.options import PythonOption
     from isobox._core import results
     from isobox._core.budget import Budget, Spent
     from isobox._core.isolation import Isolation
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from isobox._core.spec import MinIsolation, Mode, Mount
-    from isobox._workspace import base, expose, forward, shell
+    from isobox._workspace import expose, forward, shell
     from isobox._workspace.gvisor import Platform
     from isobox._workspace.mcp import speech
     from isobox._workspace.mcp.server import McpServer
@@ -66,12 +72,20 @@ if TYPE_CHECKING:
     from isobox._workspace.tools import tool as tools
     from isobox._workspace.tools.result import Json, ToolResult
     from isobox._workspace.verify import Verdict
+    from isobox.manager.clock import Clock
+    from isobox.manager.events import OnEvent, Stats
+    from isobox.manager.keys import Sharing
+    from isobox.manager.making import Options as ManagedOptions
+    from isobox.manager.manager import Entitled
+    from isobox.manager.records import Record, State
+    from isobox.manager.store import Store
 
 __all__ = [
     "Body",
     "BubblewrapWorkspace",
     "ByteStream",
     "Connection",
+    "DockerWorkspace",
     "Exposed",
     "Forward",
     "GVisorWorkspace",
@@ -82,6 +96,7 @@ __all__ = [
     "Shell",
     "Tool",
     "WorkspaceBase",
+    "WorkspaceManager",
 ]
 
 #: Content to write: bytes at hand, or pieces that arrive.
@@ -968,6 +983,52 @@ class BubblewrapWorkspace(WorkspaceBase):
         _wait(self._workspace.discard)
 
 
+class DockerWorkspace(WorkspaceBase):
+    """See `isobox.DockerWorkspace`."""
+
+    _workspace: docker.DockerWorkspace
+
+    @override
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str] | None = None,
+        *,
+        image: str,
+        runtime: str | None = None,
+        python: PythonOption = "auto",
+        user: str | int | None = None,
+        engine: str | None = None,
+        linger: float | None = None,
+        read_only_root: bool = True,
+        mounts: Iterable[Mount | str | tuple[str, str]] = (),
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            docker.DockerWorkspace(
+                workdir,
+                image=image,
+                runtime=runtime,
+                python=python,
+                user=user,
+                engine=engine,
+                linger=linger,
+                read_only_root=read_only_root,
+                mounts=mounts,
+                **options,
+            )
+        )
+
+    @property
+    def arrival(self) -> Arrival:
+        """How the workspace came to its container, the last time."""
+        return self._workspace.arrival
+
+    def detach(self) -> None:
+        """Close the workspace here and leave it as it is, commands included."""
+        _wait(self._workspace.detach)
+        self._leases.close()
+
+
 class GVisorWorkspace(WorkspaceBase):
     """See `isobox.GVisorWorkspace`."""
 
@@ -1018,6 +1079,202 @@ class SeatbeltWorkspace(WorkspaceBase):
                 **options,
             )
         )
+
+
+class WorkspaceManager:
+    """See `isobox.manager.WorkspaceManager`; use it as a context manager.
+
+    `kind` may be a class of this module, too. What `on_event`, `options` and
+    `entitled` name is called in the thread of the workspaces' event loop.
+    """
+
+    def __init__(
+        self,
+        kind: type[WorkspaceBase | base.WorkspaceBase],
+        *,
+        basedir: str | os.PathLike[str],
+        store: Store | str | os.PathLike[str] | None = None,
+        options: ManagedOptions | None = None,
+        isolation: Sharing = PER_AGENT,
+        ttl: float = 3600,
+        retention: float | None = None,
+        max_live: int | None = None,
+        max_live_per_user: int | None = None,
+        max_creating: int = 4,
+        creation_rate: float | None = None,
+        queue_timeout: float = 60,
+        queue_limit: int = 1000,
+        prewarm: int = 0,
+        evict_after: float = 60,
+        handover_after: float = 1.0,
+        sweep_interval: float | None = None,
+        heartbeat: float = 5.0,
+        holder_timeout: float = 20.0,
+        audit: bool = True,
+        on_event: OnEvent | None = None,
+        entitled: Entitled | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._manager = manager.WorkspaceManager(
+            _waiting(kind),
+            basedir=basedir,
+            store=store,
+            options=options,
+            isolation=isolation,
+            ttl=ttl,
+            retention=retention,
+            max_live=max_live,
+            max_live_per_user=max_live_per_user,
+            max_creating=max_creating,
+            creation_rate=creation_rate,
+            queue_timeout=queue_timeout,
+            queue_limit=queue_limit,
+            prewarm=prewarm,
+            evict_after=evict_after,
+            handover_after=handover_after,
+            sweep_interval=sweep_interval,
+            heartbeat=heartbeat,
+            holder_timeout=holder_timeout,
+            audit=audit,
+            on_event=on_event,
+            entitled=entitled,
+            clock=clock,
+        )
+        self._leases = ExitStack()
+
+    def open(self) -> None:
+        """Connect to the store, and begin to sweep."""
+        with ExitStack() as lease:
+            lease.enter_context(_loop)
+            _wait(self._manager.open)
+            self._leases.push(lease.pop_all())
+
+    def close(self) -> None:
+        """Close what is open, or leave it to others where it can be; files stay."""
+        _wait(self._manager.aclose)
+        self._leases.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get_workspace(
+        self,
+        user_id: str,
+        agent_id: str,
+        session_id: str,
+        workspace_id: str | None = None,
+    ) -> WorkspaceBase:
+        """Return the live workspace of a session; it is made if there is none."""
+        return _driven(
+            _wait(
+                self._manager.get_workspace,
+                user_id,
+                agent_id,
+                session_id,
+                workspace_id=workspace_id,
+            )
+        )
+
+    @contextmanager
+    def lease(
+        self,
+        user_id: str,
+        agent_id: str,
+        session_id: str,
+        workspace_id: str | None = None,
+    ) -> Generator[WorkspaceBase]:
+        """Have a session's workspace; it is not closed for want of use meanwhile."""
+        leased = self._manager.lease(
+            user_id, agent_id, session_id, workspace_id=workspace_id
+        )
+        with _loop as portal, portal.wrap_async_context_manager(leased) as opened:
+            yield _driven(opened)
+
+    def close_workspace(self, workspace_id: str, *, user_id: str | None = None) -> bool:
+        """Close a workspace that this process has open; its files stay."""
+        return _wait(self._manager.close_workspace, workspace_id, user_id=user_id)
+
+    def delete_workspace(
+        self, workspace_id: str, *, user_id: str | None = None
+    ) -> None:
+        """Close a workspace and delete it with its files, for good."""
+        _wait(self._manager.delete_workspace, workspace_id, user_id=user_id)
+
+    def list_workspaces(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        states: Sequence[State] = (),
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Sequence[Record]:
+        """Return workspaces in the order of their names, of all processes."""
+        return _wait(
+            self._manager.list_workspaces,
+            user_id,
+            agent_id,
+            session_id,
+            states=states,
+            after=after,
+            limit=limit,
+        )
+
+    def purge_session(self, user_id: str, agent_id: str, session_id: str) -> None:
+        """Remove what a session has left."""
+        _wait(self._manager.purge_session, user_id, agent_id, session_id)
+
+    def purge_agent(self, user_id: str, agent_id: str) -> None:
+        """Remove what an agent has left for a user: workspaces, or its sessions."""
+        _wait(self._manager.purge_agent, user_id, agent_id)
+
+    def sweep(self) -> None:
+        """Close and delete what is due, now."""
+        _wait(self._manager.sweep)
+
+    def rebuild(self) -> int:
+        """Enter workspaces that directories and engines have and the store has not."""
+        return _wait(self._manager.rebuild)
+
+    def stats(self) -> Stats:
+        """Return what this process has, and what has happened in it."""
+        return self._manager.stats()
+
+
+#: The classes of this module that a manager can make.
+_WAITING: dict[type[WorkspaceBase], type[base.WorkspaceBase]] = {
+    LocalWorkspace: classes.LocalWorkspace,
+    BubblewrapWorkspace: classes.BubblewrapWorkspace,
+    DockerWorkspace: docker.DockerWorkspace,
+    GVisorWorkspace: gvisor.GVisorWorkspace,
+    SeatbeltWorkspace: classes.SeatbeltWorkspace,
+}
+
+
+def _waiting(
+    kind: type[WorkspaceBase | base.WorkspaceBase],
+) -> type[base.WorkspaceBase]:
+    if issubclass(kind, WorkspaceBase):
+        if kind not in _WAITING:
+            raise InvalidArgumentError(
+                f"{kind.__name__} is a class for blocking code without one of `isobox` "
+                "behind it; name that one"
+            )
+        return _WAITING[kind]
+    return kind
+
+
+def _driven(opened: base.WorkspaceBase) -> WorkspaceBase:
+    """Return a manager's workspace, whose loop the manager keeps running."""
+    blocking = {waiting: kind for kind, waiting in _WAITING.items()}
+    made = (kind := blocking.get(type(opened), WorkspaceBase)).__new__(kind)
+    WorkspaceBase.__init__(made, opened)
+    return made
 
 
 def _arriving(data: str | Body) -> str | bytes | AsyncIterator[bytes]:

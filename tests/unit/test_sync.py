@@ -16,14 +16,18 @@ import isobox
 from isobox import abc, errors, sync
 from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
+from isobox.manager import WorkspaceManager
+from isobox.manager.records import State
 from isobox.testing.fake import MemoryWorkspace
 
 PAIRS = [
     (isobox.WorkspaceBase, sync.WorkspaceBase),
     (isobox.LocalWorkspace, sync.LocalWorkspace),
     (isobox.BubblewrapWorkspace, sync.BubblewrapWorkspace),
+    (isobox.DockerWorkspace, sync.DockerWorkspace),
     (isobox.GVisorWorkspace, sync.GVisorWorkspace),
     (isobox.SeatbeltWorkspace, sync.SeatbeltWorkspace),
+    (WorkspaceManager, sync.WorkspaceManager),
     (isobox.Process, sync.Process),
     (isobox.Shell, sync.Shell),
     (isobox.Tool, sync.Tool),
@@ -43,8 +47,10 @@ RENAMED = {
 CONSTRUCTED = {
     isobox.LocalWorkspace,
     isobox.BubblewrapWorkspace,
+    isobox.DockerWorkspace,
     isobox.GVisorWorkspace,
     isobox.SeatbeltWorkspace,
+    WorkspaceManager,
 }
 
 
@@ -69,7 +75,9 @@ def blocking_annotation(annotation):
     """The annotation without the waiting."""
     if not isinstance(annotation, str):
         return annotation
-    text = re.sub(r"\bAsync(Iterator|Iterable)\b", r"\1", annotation)
+    text = re.sub(r"\bAsync(Iterator|Iterable|Generator)\b", r"\1", annotation)
+    text = text.replace("WorkspaceBase | base.WorkspaceBase", "WorkspaceBase")
+    text = text.replace("ManagedOptions", "Options")
     return re.sub(r"\bAwaitable\[(.*)\]", r"\1", text)
 
 
@@ -120,6 +128,18 @@ def test_facade_adds_nothing(blocking):
     known |= {"workspace_id"} if issubclass(blocking, sync.WorkspaceBase) else set()
     added = {name for name in dir(blocking) if not name.startswith("_")} - known
     assert added == set()
+
+
+def test_every_workspace_has_a_blocking_twin():
+    kinds = {
+        name
+        for name in isobox.__all__
+        if isinstance(kind := getattr(isobox, name), type)
+        and issubclass(kind, isobox.WorkspaceBase)
+    }
+    assert kinds == {name for name in sync.__all__ if name.endswith("Workspace")} | {
+        "WorkspaceBase"
+    }
 
 
 def test_everything_public_is_in_all():
@@ -329,3 +349,48 @@ def test_process_outlived_by_nothing(tmp_path):
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
     process.close()
+
+
+# -- managers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [sync.LocalWorkspace, isobox.LocalWorkspace])
+def test_a_manager_gives_blocking_workspaces(tmp_path, kind):
+    with sync.WorkspaceManager(kind, basedir=tmp_path / "w") as manager:
+        workspace = manager.get_workspace("ada", "coder", "monday")
+        assert isinstance(workspace, sync.LocalWorkspace)
+        workspace.write("notes", "text")
+        with manager.lease("ada", "coder", "tuesday") as leased:
+            assert leased.workspace_id == workspace.workspace_id
+            assert leased.run(["cat", "notes"]).stdout == "text"
+            assert manager.stats().leased == 1
+        (record,) = manager.list_workspaces("ada")
+        assert record.state is State.LIVE
+        assert manager.close_workspace(record.workspace_id, user_id="ada")
+        manager.delete_workspace(record.workspace_id)
+        assert manager.list_workspaces() == []
+    assert loop_threads() == []
+
+
+def test_many_threads_get_one_workspace(tmp_path):
+    with sync.WorkspaceManager(MemoryWorkspace, basedir=tmp_path / "w") as manager:
+        with ThreadPoolExecutor(8) as pool:
+            found = pool.map(
+                lambda n: manager.get_workspace("ada", "coder", f"s{n}").workspace_id,
+                range(16),
+            )
+            assert len(set(found)) == 1
+        assert manager.stats().counters["created"] == 1
+    assert loop_threads() == []
+
+
+def test_a_manager_of_a_class_that_only_drives_another(tmp_path):
+    with pytest.raises(errors.InvalidArgumentError, match="name that one"):
+        sync.WorkspaceManager(sync.WorkspaceBase, basedir=tmp_path)
+
+
+def test_a_lease_ends_with_an_error(tmp_path):
+    with sync.WorkspaceManager(MemoryWorkspace, basedir=tmp_path / "w") as manager:
+        with pytest.raises(KeyError), manager.lease("ada", "coder", "s"):
+            raise KeyError
+        assert manager.stats().leased == 0

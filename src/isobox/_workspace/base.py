@@ -50,6 +50,7 @@ from isobox._layers import Audit, Errors, Guard, Ledger, Limited
 from isobox._layers.reader import SHARED
 from isobox._policy.policy import without_runs
 from isobox._workspace import arguments, transfer
+from isobox._workspace.activity import Activity
 from isobox._workspace.expose import Exposed
 from isobox._workspace.forward import Forward
 from isobox._workspace.mcp.mcps import Mcps
@@ -159,6 +160,8 @@ class WorkspaceBase:
     """
 
     backend: ClassVar[str]
+    #: Whether several processes may have one sandbox open at once.
+    _shared: ClassVar[bool] = False
     #: What the backend's provider is made with.
     _provider_options: tuple[object, ...] = ()
 
@@ -190,6 +193,7 @@ class WorkspaceBase:
         self._spent_up: BudgetError | None = None
         self._ledger = None if budget is None else Ledger(budget, self.usage)
         self._closing: asyncio.Task[None] | None = None
+        self._activity = Activity()
         self._gate = self._way_out()
         self._unexposed: Denials | None = None
         self._limits = arguments.instance("limits", limits, Limits) or _LIMITS
@@ -291,6 +295,7 @@ class WorkspaceBase:
             perform = compose(
                 sandbox,
                 [
+                    self._activity,
                     self._audit,
                     Guard(
                         self._enforced(sandbox), answers, sandbox.root, sandbox.places
@@ -340,6 +345,7 @@ class WorkspaceBase:
                 self._processes.clear()
                 self._sessions.clear()
                 self._offloads = None
+                self._activity.begin_anew()
                 if sandbox is not None:
                     try:
                         await self._exits.aclose()
@@ -357,6 +363,19 @@ class WorkspaceBase:
         """
         await self.close()
         await self.initialize()
+
+    def _is_lost(self) -> bool:
+        """Whether its sandbox is not open, or known to be gone."""
+        return self._sandbox is None or self._sandbox.lost
+
+    async def _answers(self, timeout: float) -> bool:
+        """Whether its sandbox is open and answers in time; it is no operation."""
+        sandbox = self._sandbox
+        if sandbox is None or sandbox.lost:
+            return False
+        with anyio.move_on_after(timeout):
+            return await sandbox.answers()
+        return False
 
     async def __aenter__(self) -> Self:
         await self.initialize()
@@ -1079,6 +1098,17 @@ class WorkspaceBase:
         session = self._sessions[session_id]
         return session, [*tools_of(session), *await skill_tools(session)]
 
+    async def _end_session(self, session_id: str) -> None:
+        """End a session that nobody comes back to, with all that it runs."""
+        session = self._sessions.pop(session_id, None)
+        shell = self._shells.pop(session_id, None)
+        if session is not None:
+            for job in session.jobs.values():
+                await job.process.aclose()
+        if shell is not None:
+            await shell.aclose()
+        await self._mcps.end_session(session_id)
+
     async def _tool(self, name: str, session_id: str) -> Tool | None:
         """Return one tool; only the server that it would be of may start."""
         session, tools = await self._own_tools(session_id)
@@ -1184,6 +1214,7 @@ class WorkspaceBase:
                 says what is wrong.
             ArchiveError: A member is refused; the message names it.
             PathMissingError: There is nothing at the path.
+            StorageError: The host or the workspace has no place for it.
         """
         from isobox._workspace.skills.installed import install  # noqa: PLC0415
 

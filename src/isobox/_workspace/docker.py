@@ -65,6 +65,7 @@ class DockerWorkspace(WorkspaceBase):
     """
 
     backend: ClassVar[str] = "docker"
+    _shared: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from isobox.cli import options  # noqa: TC001 - typer reads it
+from isobox.cli import managed, options
 from isobox.cli.audit import app as audit_app
 from isobox.cli.image import app as image_app
 from isobox.cli.mcp import app as mcp_app
@@ -40,7 +40,7 @@ def start() -> None:
         raise
     except SystemExit as end:
         # 125 and not 2, which may be the status of a command.
-        if end.code == _USAGE and sys.argv[1:2] == ["run"]:
+        if end.code == _USAGE and sys.argv[1:2] in (["run"], ["exec"]):
             sys.exit(FAILED)
         raise
 
@@ -221,6 +221,7 @@ def probe(
     ] = None,
     image: options.Image = None,
     runtime: options.Runtime = None,
+    python: options.Python = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure what a backend lets through."""
@@ -229,6 +230,13 @@ def probe(
 
     finish(
         lambda: _probe.probe(
-            backend=backend or DEFAULT, image=image, runtime=runtime, as_json=as_json
+            backend=backend or DEFAULT,
+            image=image,
+            runtime=runtime,
+            python=python,
+            as_json=as_json,
         )
     )
+
+
+managed.register(app)

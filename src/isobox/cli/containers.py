@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import cast, get_args
 
-from isobox._backends.docker.options import DockerOptions, user
+from isobox._backends.docker.options import DockerOptions, PythonOption, user
+from isobox._registry import names
 from isobox.errors import InvalidArgumentError
 
 _DOCKER = "docker"
@@ -16,14 +18,22 @@ def options(
     image: str | None = None,
     runtime: str | None = None,
     whom: str | None = None,
+    python: str | None = None,
 ) -> tuple[object, ...]:
     """Return what the backend's provider is made with.
 
     Raises:
         InvalidArgumentError: Another backend than `docker` is given any of it, or
-            that one no image.
+            that one no image; or one of them is none.
     """
-    given = {"--image": image, "--runtime": runtime, "--user": whom}
+    given = {
+        "--image": image,
+        "--runtime": runtime,
+        "--user": whom,
+        "--python": python,
+    }
+    if backend not in names():
+        return ()  # that there is none is said by who looks for it
     if backend != _DOCKER:
         if wrong := [name for name, value in given.items() if value is not None]:
             raise InvalidArgumentError(
@@ -35,7 +45,15 @@ def options(
             "--backend docker: name an image that the engine has, by --image"
         )
     named = None if whom is None else str(user(whom))
-    return (DockerOptions(image=image, runtime=runtime, user=named),)
+    origin = _origin(python or "auto")
+    return (DockerOptions(image=image, runtime=runtime, user=named, python=origin),)
+
+
+def _origin(word: str) -> PythonOption:
+    if word not in get_args(PythonOption):
+        known = ", ".join(get_args(PythonOption))
+        raise InvalidArgumentError(f"--python {word}: there are {known}")
+    return cast("PythonOption", word)
 
 
 def owner(backend: str) -> int | None:

@@ -23,6 +23,14 @@ Runtime = Annotated[
     typer.Option(help="What runs a container, as runsc; the engine's default."),
 ]
 
+Python = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FROM",
+        help="Where a container's Python comes from: auto, image, bring, or none.",
+    ),
+]
+
 Env = Annotated[
     list[str] | None,
     typer.Option(metavar="K=V", help="A variable that it sees; repeatable."),

@@ -26,6 +26,7 @@ async def probe(
     backend: str,
     image: str | None = None,
     runtime: str | None = None,
+    python: str | None = None,
     as_json: bool = False,
 ) -> int:
     """Print what was reachable from inside; 1 if more than the backend admits.
@@ -38,7 +39,7 @@ async def probe(
         ProtocolError: The answer from inside is not the program's.
         BrokenPipeError: Nobody reads our output any more.
     """
-    options = containers.options(backend, image=image, runtime=runtime)
+    options = containers.options(backend, image=image, runtime=runtime, python=python)
     report = await measure(backend, *options, owner=containers.owner(backend))
     sys.stdout.write(json.dumps(report.as_dict()) + "\n" if as_json else _shown(report))
     sys.stdout.flush()

@@ -148,6 +148,14 @@ async def _shown(workspace: _WithDirectory, request: Request) -> int:
         # The terminal is for the questions.
         piped = not os.isatty(STDIN)
         return await _streamed(workspace, request, workspace.person.show, piped=piped)
+    return await shown(workspace, request)
+
+
+async def shown(workspace: WorkspaceBase, request: Request) -> int:
+    """Run the command before the user's terminal, or between pipes.
+
+    Returns the exit status that stands for its end.
+    """
     if _is_interactive():
         return await _interactive(workspace, request)
     return await _streamed(workspace, request, copy, piped=True)
@@ -287,7 +295,7 @@ class _WithDirectory(WorkspaceBase):
         self.person = Person()
         policy = policies.chosen(request.policies, request.preset, workdir)
         super().__init__(
-            env=_variables(request.env),
+            env=variables(request.env),
             audit=request.audit,
             limits=Limits(memory=request.memory),
             policy=policy,
@@ -312,7 +320,7 @@ class _WithDirectory(WorkspaceBase):
             super()._spec(),
             mounts=tuple(mount(path) for path in self._request.mounts),
             unprotected=names(self._request.unprotected),
-            min_isolation=_least(self._request.min_isolation),
+            min_isolation=_least(self._request.min_isolation, self.backend),
         )
 
 
@@ -324,8 +332,13 @@ def _network(request: Request, policy: Policy) -> Network | None:
     return None
 
 
-def _least(word: str) -> MinIsolation:
+def _least(word: str, backend: str) -> MinIsolation:
     known = get_args(MinIsolation)
+    if word != "full" and backend != "bubblewrap":
+        raise InvalidArgumentError(
+            f"--min-isolation {word}: for bubblewrap; {backend} starts with all that "
+            "it isolates, or not at all"
+        )
     if word not in known:
         raise InvalidArgumentError(
             f"--min-isolation {word}: there are {', '.join(known)}"
@@ -333,14 +346,19 @@ def _least(word: str) -> MinIsolation:
     return cast("MinIsolation", word)
 
 
-def _variables(pairs: Iterable[str]) -> dict[str, str]:
-    variables: dict[str, str] = {}
+def variables(pairs: Iterable[str]) -> dict[str, str]:
+    """Return what `--env` names.
+
+    Raises:
+        InvalidArgumentError: One has no value.
+    """
+    named: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise InvalidArgumentError(f"--env {pair}: write it as NAME=VALUE")
-        variables[name] = value
-    return variables
+        named[name] = value
+    return named
 
 
 def _current_directory() -> str:

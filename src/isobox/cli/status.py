@@ -81,7 +81,7 @@ async def _until_signal(work: Callable[[], Awaitable[int]]) -> tuple[int, bool]:
 def _heard() -> list[signal.Signals]:
     # A signal that our parent chose to ignore (nohup, a job in the background)
     # stays ignored.
-    ends = (signal.SIGINT, signal.SIGTERM)
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     return [end for end in ends if signal.getsignal(end) is not signal.SIG_IGN]
 
 

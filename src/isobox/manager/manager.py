@@ -173,7 +173,6 @@ class WorkspaceManager:
         user_id: str,
         agent_id: str,
         session_id: str,
-        *,
         workspace_id: str | None = None,
     ) -> WorkspaceBase:
         """Return the live workspace of a session; it is made if there is none.
@@ -204,7 +203,6 @@ class WorkspaceManager:
         user_id: str,
         agent_id: str,
         session_id: str,
-        *,
         workspace_id: str | None = None,
     ) -> AsyncGenerator[WorkspaceBase]:
         """Have a session's workspace; it is not closed for want of use meanwhile.

@@ -288,9 +288,11 @@ def test_reader_that_goes_away_ends_it_quietly(tmp_path):
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+)
 def test_signal_kills_the_command(tmp_path, number):
-    script = "echo $$; trap '' INT TERM; while :; do sleep 1; done"
+    script = "echo $$; trap '' INT TERM HUP QUIT; while :; do sleep 1; done"
     arguments = (*LOCAL, "--", "sh", "-c", script)
     with running(*arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         pid = int(process.stdout.readline())

@@ -78,6 +78,9 @@ def test_without_hosts_there_is_no_network(options, isobox):
         (["--network", "a.test", "--secret", "sentinel"], "NAME=SOURCE@HOST"),
         (["--backend", "local", "--network", "a.test"], "cannot filter"),
         (["--min-isolation", "some"], "no_proc"),
+        (["--backend", "local", "--min-isolation", "landlock"], "for bubblewrap"),
+        (["--backend", "dokcer", "--image", "x"], "no backend is called 'dokcer'"),
+        (["--backend", "local", "--image", "x"], "--image: for containers"),
     ],
 )
 def test_an_option_that_cannot_be_honoured(arguments, message, isobox, tmp_path):
