@@ -94,7 +94,8 @@ async def test_the_engine_says_what_holds(engine, made):
     assert host["NanoCpus"] == 5 * 10**8
     assert host["PidsLimit"] == 80
     assert host["RestartPolicy"]["Name"] == "no"
-    assert set(host["Tmpfs"]) == {"/tmp", "/var/tmp", "/run", "/home/agent"}
+    places = {"/tmp", "/var/tmp", "/run", "/home/agent", "/dev/shm"}
+    assert set(host["Tmpfs"]) == places
     assert found["Config"]["User"] == "1000:1000"
     assert not host["Devices"]
     assert [mount["Target"] for mount in host["Mounts"]] == ["/workspace"]

@@ -50,7 +50,7 @@ class ImageEngine(Engine):
                 timeout=aiohttp.ClientTimeout(total=_TRANSFER),
             ) as response,
         ):
-            raw = await response.content.read(_LONGEST_ANSWER)
+            raw = await _whole(response, _LONGEST_ANSWER)
         return _id_of(raw)
 
     async def is_there(self, container: str, path: str) -> bool:
@@ -109,7 +109,7 @@ class ImageEngine(Engine):
             self._in_time(_QUICK),
             self._docker._query(path, params=params) as response,
         ):
-            raw = await response.content.read(_LONGEST_LOG)
+            raw = await _whole(response, _LONGEST_LOG)
         return raw.replace(b"\r\n", b"\n").strip()
 
     async def keep(self, container: str, name: str, config: Mapping[str, Any]) -> str:
@@ -140,6 +140,15 @@ class ImageEngine(Engine):
 async def _pieces(archive: IO[bytes]) -> AsyncIterator[bytes]:
     while piece := await anyio.to_thread.run_sync(archive.read, _PIECE):
         yield piece
+
+
+async def _whole(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return an answer to its end, but for what is more than `most` bytes."""
+    found = bytearray()
+    # One read gives what has come, which need not be all.
+    async for piece in response.content.iter_any():
+        found += piece[: most - len(found)]
+    return bytes(found)
 
 
 def _id_of(raw: bytes) -> str:

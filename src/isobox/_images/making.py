@@ -25,9 +25,9 @@ _NEEDED: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID
 #: Packages are its arguments: no word of a description is in a script.
 _INSTALL: Final = {
     "apt": (
-        "export DEBIAN_FRONTEND=noninteractive; apt-get update && "
-        'apt-get install --yes --no-install-recommends -- "$@" && apt-get clean && '
-        "find /var/lib/apt/lists -type f -delete"
+        "export DEBIAN_FRONTEND=noninteractive; apt-get --quiet update && "
+        'apt-get --quiet install --yes --no-install-recommends -- "$@" && '
+        "apt-get clean && find /var/lib/apt/lists -type f -delete"
     ),
     "apk": 'apk add --no-cache -- "$@"',
 }

@@ -14,7 +14,7 @@ import anyio
 
 from isobox._backends.docker import diagnosis, groups, labels
 from isobox._backends.docker.arrival import Arrival
-from isobox._backends.docker.engine import EngineError
+from isobox._backends.docker.engine import EngineError, part
 from isobox._backends.docker.found import check_volume, look
 from isobox._backends.docker.recipe import ROOT
 from isobox._channel.channel import SilentError
@@ -36,6 +36,9 @@ _LOOKS, _PAUSE = 100, 0.1
 
 #: How often another host may be faster before it is one that wants it otherwise.
 _TURNS = 8
+
+#: What a container that was begun may fail with.
+_Failure = EngineError | SandboxLostError | BackendUnavailableError
 
 #: What leads to the guest in a container.
 LinkT = TypeVar("LinkT")
@@ -89,7 +92,13 @@ class Reached(Generic[LinkT]):
 
 
 class NotBegunError(BackendUnavailableError):
-    """A container was made, and what should live in it did not come up."""
+    """A container was made, and what should live in it did not come up.
+
+    Attributes:
+        lasting: Whether it will not come up in another container either.
+    """
+
+    lasting = False
 
 
 class Life(Generic[LinkT]):
@@ -223,7 +232,7 @@ class Life(Generic[LinkT]):
         try:
             link = await self._begun(container, key)
             await groups.refuse_others(self._engine, container, self._recipe.user)
-        except (EngineError, SandboxLostError) as error:
+        except (EngineError, SandboxLostError, BackendUnavailableError) as error:
             raise await self._failed(container, error) from error
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -231,33 +240,39 @@ class Life(Generic[LinkT]):
             raise
         return Reached(container, link, arrival)
 
-    async def _failed(
-        self, container: str, error: EngineError | SandboxLostError
-    ) -> Exception:
+    async def _failed(self, container: str, error: _Failure) -> Exception:
         why: Exception = error
         with anyio.CancelScope(shield=True):
             why = await self._why_not_begun(container, error)
             await self._undone(container)
         return why
 
-    async def _why_not_begun(
-        self, container: str, error: EngineError | SandboxLostError
-    ) -> Exception:
+    async def _why_not_begun(self, container: str, error: _Failure) -> Exception:
         """Return what it means; only NotBegunError says that another Python may do."""
         try:
-            await self._engine.inspect(container)
-        except EngineError as found:
-            if found.missing:
+            if await self._is_gone(container):
                 return _OvertakenError("another host has removed it")
         except BackendUnavailableError as unavailable:
             return unavailable
+        if isinstance(error, BackendUnavailableError):
+            return error
         if _is_silence(error):
             return BackendUnavailableError(
                 f"the guest is too slow to start in the container: {error.message}",
                 fix="try again when the machine has less to do",
                 backend="docker",
             )
-        return _not_begun(error.message)
+        why = _not_begun(error.message)
+        # What the engine does not find in the image will not be in it tomorrow.
+        why.lasting = isinstance(error, EngineError) and _is_missing(error.message)
+        return why
+
+    async def _is_gone(self, container: str) -> bool:
+        try:
+            state = part(await self._engine.inspect(container), "State")
+        except EngineError as error:
+            return error.missing
+        return state.get("Dead") is True or state.get("Status") == "removing"
 
     async def _made_with_volume(self, key: str) -> str:
         if self._recipe.spec.workdir is not None:
@@ -343,6 +358,10 @@ def _is_silence(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, SilentError):
         error = error.__cause__
     return error is not None
+
+
+def _is_missing(said: str) -> bool:
+    return "not found" in said or "no such file" in said
 
 
 def _not_begun(why: str) -> NotBegunError:

@@ -120,17 +120,20 @@ async def _inhabited(
         # takes it long: it starts programs for that.
         await asyncio.gather(able, sweep(engine))
     kinds = _kinds(found, recipe)
-    for number, kind in enumerate(kinds):
+    lacking: list[Kind] = []
+    for kind in kinds:
         try:
             inhabit = _shelled if kind == "none" else _guested
             made = await inhabit(engine, recipe, able, shown, kind=kind, found=found)
-        except (NotBegunError, NoInterpreterError):
+        except (NotBegunError, NoInterpreterError) as error:
             if kind == kinds[-1]:
                 raise
+            if isinstance(error, NoInterpreterError) or error.lasting:
+                lacking.append(kind)
             found = None
         else:
-            for failed in kinds[:number]:
-                interpreter.lack(recipe.image, failed, recipe.options.runtime)
+            for each in lacking:
+                interpreter.lack(recipe.image, each, recipe.options.runtime)
             return made
     raise AssertionError(kinds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import exists, insert, select
+from sqlalchemy import bindparam, exists, insert, select
 
 from isobox.errors import InvalidArgumentError, StoreError
 from isobox.manager.records import Granted, Held, Record, State
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
 #: The states of what its holder has open.
 _OPEN: Final = frozenset((State.MAKING, State.LIVE))
+
+_ENTER: Final = insert(workspaces)
+_SPARE: Final = (
+    select(workspaces.c.workspace_id)
+    .where(
+        workspaces.c.held,
+        workspaces.c.state == State.SPARE.value,
+        workspaces.c.backend == bindparam("backend"),
+        exists().where(
+            holds.c.workspace_id == workspaces.c.workspace_id,
+            holds.c.holder == bindparam("whose"),
+        ),
+    )
+    .order_by(workspaces.c.used_at)
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
 
 
 def claim(connection: Connection, asked: Claim, now: float) -> Answer:
@@ -92,18 +109,8 @@ def _first(connection: Connection, asked: Claim, now: float) -> Answer:
 
 def _spare(connection: Connection, asked: Claim) -> str | None:
     """Return this holder's oldest spare, its row locked."""
-    its = exists().where(
-        holds.c.workspace_id == workspaces.c.workspace_id,
-        holds.c.holder == asked.holder,
-    )
-    spares = select(workspaces.c.workspace_id).where(
-        workspaces.c.held,
-        workspaces.c.state == State.SPARE.value,
-        workspaces.c.backend == asked.backend,
-        its,
-    )
-    oldest = spares.order_by(workspaces.c.used_at).limit(1)
-    return connection.scalar(oldest.with_for_update(skip_locked=True))
+    its = {"whose": asked.holder, "backend": asked.backend}
+    return connection.scalar(_SPARE, its)
 
 
 def _making(
@@ -158,6 +165,6 @@ def enter(connection: Connection, record: Record) -> None:
         raise CrossedError
     if known is not None:
         raise StoreError(f"workspace {record.workspace_id} is somebody else's already")
-    connection.execute(insert(workspaces).values(**row, held=bool(record.holders)))
+    connection.execute(_ENTER, {**row, "held": bool(record.holders)})
     for holder in record.holders:
         holding.hold(connection, [record.workspace_id], holder)

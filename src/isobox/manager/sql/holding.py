@@ -6,12 +6,12 @@ new hold while its holder's row is, so that none is left to a holder that is gon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     ColumnElement,
     Double,
-    and_,
     bindparam,
     delete,
     exists,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Connection, RowMapping
-
+    from sqlalchemy.sql.dml import ReturningUpdate
 
 #: Statements of every call, made once: to make one takes as long as to run it.
 _DEAD: Final = (
@@ -52,6 +52,32 @@ _LOCKED: Final = (
 _LOCKED_OF: Final = (
     select(workspaces).where(workspaces.c.key == bindparam("its")).with_for_update()
 )
+_HOLD: Final = insert(holds)
+_LET_GO: Final = delete(holds).where(
+    holds.c.workspace_id == bindparam("its"), holds.c.holder == bindparam("whose")
+)
+_TELL: Final = (
+    update(holds)
+    .where(holds.c.workspace_id == bindparam("its"), ~holds.c.wanted)
+    .values(wanted=True)
+)
+_WANTED: Final = select(holds.c.workspace_id).where(
+    holds.c.holder == bindparam("whose"), holds.c.wanted
+)
+_KEEP: Final = (
+    update(holders)
+    .where(holders.c.holder == bindparam("whose"))
+    .values(until=bindparam("new_until"))
+)
+
+
+@cache
+def _changing(names: tuple[str, ...]) -> ReturningUpdate[Any]:
+    new = {
+        name: bindparam(f"new_{name}", type_=workspaces.c[name].type) for name in names
+    }
+    its = workspaces.c.workspace_id == bindparam("its")
+    return update(workspaces).where(its).values(new).returning(*workspaces.c)
 
 
 def bury(connection: Connection, now: float) -> None:
@@ -110,8 +136,8 @@ def beat(
 ) -> tuple[str, ...] | None:
     """Keep a holder alive; None if it had died. Only the first beat makes one."""
     bury(connection, now)
-    kept = update(holders).where(holders.c.holder == holder).values(until=until)
-    if not connection.execute(kept).rowcount:
+    kept = connection.execute(_KEEP, {"whose": holder, "new_until": until})
+    if not kept.rowcount:
         if not first:
             return None
         connection.execute(insert(holders).values(holder=holder, until=until))
@@ -137,14 +163,12 @@ def _use(connection: Connection, holder: str, used: Mapping[str, float]) -> None
 
 def wanted(connection: Connection, holder: str) -> tuple[str, ...]:
     """Return the workspaces of a holder that others wait for."""
-    told = select(holds.c.workspace_id).where(holds.c.holder == holder, holds.c.wanted)
-    return tuple(connection.scalars(told))
+    return tuple(connection.scalars(_WANTED, {"whose": holder}))
 
 
 def tell(connection: Connection, workspace_id: str) -> None:
     """Tell those that hold a workspace that somebody waits for it."""
-    untold = and_(holds.c.workspace_id == workspace_id, ~holds.c.wanted)
-    connection.execute(update(holds).where(untold).values(wanted=True))
+    connection.execute(_TELL, {"its": workspace_id})
 
 
 def holders_of(connection: Connection, workspace_id: str) -> tuple[str, ...]:
@@ -159,13 +183,12 @@ def hold(connection: Connection, workspace_ids: Iterable[str], holder: str) -> N
         for one in workspace_ids
     ]
     if rows:
-        connection.execute(insert(holds), rows)
+        connection.execute(_HOLD, rows)
 
 
 def let_go(connection: Connection, workspace_id: str, holder: str) -> None:
     """Take a holder from a workspace whose row is locked."""
-    its = and_(holds.c.workspace_id == workspace_id, holds.c.holder == holder)
-    connection.execute(delete(holds).where(its))
+    connection.execute(_LET_GO, {"its": workspace_id, "whose": holder})
 
 
 def locked(connection: Connection, workspace_id: str) -> RowMapping | None:
@@ -182,6 +205,8 @@ def locked_of(connection: Connection, key: str) -> RowMapping | None:
 
 def change(connection: Connection, workspace_id: str, **columns: object) -> RowMapping:
     """Change a workspace's row and return it as it is then."""
-    changed = update(workspaces).where(workspaces.c.workspace_id == workspace_id)
-    returned = changed.values(**columns).returning(*workspaces.c)
-    return connection.execute(returned).mappings().one()
+    new = {f"new_{name}": value for name, value in columns.items()}
+    changed = connection.execute(
+        _changing(tuple(columns)), {"its": workspace_id, **new}
+    )
+    return changed.mappings().one()
