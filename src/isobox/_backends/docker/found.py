@@ -10,6 +10,8 @@ from isobox._backends.docker.engine import EngineError, part
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from isobox._backends.docker.engine import Answer, Engine
     from isobox._backends.docker.recipe import Recipe
 
@@ -61,12 +63,9 @@ async def look(engine: Engine, recipe: Recipe) -> Found | None:
         BackendUnavailableError: The engine does not say.
     """
     name = labels.container(recipe.spec.id)
-    try:
-        answer = await engine.inspect(name)
-    except EngineError as error:
-        if error.missing:
-            return None
-        raise diagnosis.of_create(error, recipe.options.image) from error
+    answer = await _described(engine.inspect(name), recipe)
+    if answer is None:
+        return None
     known = labels.of(answer)
     if known.get(labels.WORKSPACE) != recipe.spec.id:
         raise InvalidArgumentError(
@@ -91,17 +90,24 @@ async def check_volume(engine: Engine, recipe: Recipe) -> None:
         BackendUnavailableError: The engine does not say.
     """
     name = labels.volume(recipe.spec.id)
-    try:
-        found = await engine.volume(name)
-    except EngineError as error:
-        if error.missing:
-            return
-        raise diagnosis.of_create(error, recipe.options.image) from error
+    found = await _described(engine.volume(name), recipe)
+    if found is None:
+        return
     if labels.of(found).get(labels.WORKSPACE) != recipe.spec.id:
         raise InvalidArgumentError(
             f"the volume {name} is not isobox's; remove it, or choose another "
             "workspace_id"
         )
+
+
+async def _described(answer: Awaitable[Answer], recipe: Recipe) -> Answer | None:
+    """Return what the engine says of something; None if there is none."""
+    try:
+        return await answer
+    except EngineError as error:
+        if error.missing:
+            return None
+        raise diagnosis.of_create(error, recipe.options.image) from error
 
 
 def _limits(host: Answer) -> dict[str, int]:
