@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -233,6 +234,28 @@ def test_each_probe_ends_in_its_own_process(attempt, outcome, said):
         f"_print(_run(Probe('one', 'process', 'Try', attempt)))"
     )
     assert found == [outcome, said]
+
+
+def test_a_walk_finds_sockets_from_the_top_down(tmp_path):
+    deep = tmp_path / "a/b"
+    deep.mkdir(parents=True)
+    names = [str(tmp_path / "shallow"), str(deep / "deep"), str(deep / "file")]
+    os.mknod(names[2])
+    (tmp_path / "link").symlink_to(names[0])
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        one.bind(names[0])
+        other.bind(names[1])
+        found = inside._find([str(tmp_path)], inside._is_socket, levels=2)
+        assert found == (names[:2], "")
+        found = inside._find([str(tmp_path)], inside._is_socket, levels=1)
+        assert found == (names[:1], "")
+
+
+def test_a_walk_without_end_tells_what_was_seen(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(inside, "SECONDS_PER_PROBE", -1)
+    found, unseen = inside._find([str(tmp_path)], inside._is_socket, levels=2)
+    assert (found, unseen) == ([], f" until {tmp_path}; there was no time for more")
 
 
 def test_a_descriptor_that_was_inherited_is_reported(tmp_path):
