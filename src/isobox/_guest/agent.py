@@ -1219,7 +1219,10 @@ class Loop:
 
     def turn(self) -> None:
         """Wait for something to happen, and let it."""
-        ready = self._poll.poll(self._patience())
+        patience = self._patience()
+        ready = self._poll.poll(patience)
+        if patience and not ready and _lingering:
+            os.close(_lingering.pop(0))
         handlers = [self._handlers.get(fd) for fd, _ in ready]
         for (fd, events), handler in zip(ready, handlers):
             # The number may have become another's meanwhile.
@@ -1234,10 +1237,11 @@ class Loop:
     def _patience(self) -> Optional[float]:
         if any(job.ready() for job in self.jobs):
             return 0
-        if not self._timers:
-            return None
         # poll takes no more milliseconds than fit an int: some days.
-        left = min(3600.0, self._timers[0][0] - time.monotonic())
+        most = _QUIET if _lingering else 3600.0
+        if not self._timers:
+            return most * 1000 if _lingering else None
+        left = min(most, self._timers[0][0] - time.monotonic())
         return max(0.0, left * 1000 + 0.5)
 
 
@@ -2989,6 +2993,39 @@ class Page:
 # -- files: writing ------------------------------------------------------------------
 
 
+#: Replaced files, open until nothing else is to be done: a file system frees the
+#: blocks of one that has no name and no descriptor at once, which may take longer
+#: than to write another, and an answer would wait for it.
+_lingering: List[int] = []
+_MOST_LINGERING = 32
+_LARGEST_LINGERING = 1 << 17
+#: Seconds without anything to do after which one is let go, and then another.
+_QUIET = 0.01
+
+
+def let_linger(path: bytes, found: os.stat_result) -> None:
+    """Keep a small file for a moment, whatever becomes of its name."""
+    small = found.st_nlink == 1 and found.st_size <= _LARGEST_LINGERING
+    if small and len(_lingering) < _MOST_LINGERING and hasattr(os, "O_PATH"):
+        try:
+            _lingering.append(os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW))
+        except OSError:
+            pass
+
+
+def let_go() -> bool:
+    """Let the replaced files go; returns whether there was any."""
+    some = bool(_lingering)
+    while _lingering:
+        os.close(_lingering.pop())
+    return some
+
+
+def lacks_room(error: OSError) -> bool:
+    """Whether it is worth to try again: files that are held took the room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE) and let_go()
+
+
 class Draft:
     """A file's next content, nameless until it replaces the old one."""
 
@@ -3012,7 +3049,13 @@ class Draft:
         self._mode = mode
         self._mtime_ns = mtime_ns
         self._name: Optional[bytes] = None
-        self.fd = self._create()
+        self._size = 0
+        try:
+            self.fd = self._create()
+        except OSError as error:
+            if not lacks_room(error):
+                raise
+            self.fd = self._create()
 
     def _create(self) -> int:
         flags = os.O_WRONLY | os.O_CLOEXEC
@@ -3047,7 +3090,14 @@ class Draft:
 
     def write(self, data: Union[bytes, memoryview]) -> None:
         """Append to it."""
-        _write_all(self.fd, data)
+        try:
+            _write_all(self.fd, data)
+        except OSError as error:
+            if not lacks_room(error):
+                raise
+            done = os.lseek(self.fd, 0, os.SEEK_CUR) - self._size
+            _write_all(self.fd, memoryview(data)[done:])
+        self._size += len(data)
 
     def publish(self) -> os.stat_result:
         """Put it in the old one's place, at once and whole."""
@@ -3060,6 +3110,8 @@ class Draft:
             self._name = name
         self._adopt()
         found = os.fstat(self.fd)
+        if self.old is not None:
+            let_linger(self.target, self.old)
         os.rename(self._name, self.target)
         self._name = None
         os.close(self.fd)
@@ -3390,7 +3442,8 @@ def edit_file(fields: Dict[str, Any]) -> Any:
     content, before = _whole(target)
     yield None
     wanted = fields["if_match"]
-    if wanted is not None and _hashed(content).hex() != wanted.lower():
+    digests = Digests()
+    if wanted is not None and digests.of(content).hex() != wanted.lower():
         raise Refused("conflict", "the content is another" if wanted else "it exists")
     content, told = edited(content, fields["pieces"], fields.get("text", False))
     draft = Draft(target, parents=False)
@@ -3402,14 +3455,30 @@ def edit_file(fields: Dict[str, Any]) -> Any:
     except BaseException:
         draft.discard()
         raise
-    told["entry"] = pack_entry(fields["path"], after, b"", _hashed(content))
+    told["entry"] = pack_entry(fields["path"], after, b"", digests.of(content))
     return told
 
 
-def _hashed(content: bytes) -> bytes:
-    digest = _sha256()
-    digest.update(content)
-    return digest.digest()  # type: ignore[no-any-return]
+class Digests:
+    """Digests of contents one after another, each of what its begin leaves to do."""
+
+    _STEP = 1 << 14
+
+    def __init__(self) -> None:
+        self._content = b""
+        self._states: List[Any] = []
+
+    def of(self, content: bytes) -> bytes:
+        """Return the digest of the next content."""
+        same = _alike_at_begin(self._content, content) // self._STEP
+        del self._states[same + 1 :]
+        digest = self._states.pop() if self._states else _sha256()
+        self._content = content
+        with memoryview(content) as view:
+            for at in range(len(self._states) * self._STEP, len(content), self._STEP):
+                self._states.append(digest.copy())
+                digest.update(view[at : at + self._STEP])
+        return digest.digest()  # type: ignore[no-any-return]
 
 
 def edited(
@@ -3455,6 +3524,10 @@ def _replaced(
         old, new = (
             each.replace("\r\n", "\n").replace("\n", "\r\n") for each in (old, new)
         )
+    place = text.find(old)
+    end = place + len(old)
+    if old and place >= 0 and text.find(old, end) < 0:
+        return text[:place] + new + text[end:], 1
     found = text.count(old)
     if found == 0 and crlf and "\n" in old:
         return _replaced_across(text, piece, number)
@@ -3603,8 +3676,8 @@ def _near_change(before: str, after: str) -> Tuple[int, str, str]:
     return before.count("\n", 0, start), before[start:end], after[start : end + longer]
 
 
-def _alike_at_begin(before: str, after: str) -> int:
-    """Return how many characters two texts begin with alike."""
+def _alike_at_begin(before: Any, after: Any) -> int:
+    """Return how many characters, or bytes, two begin with alike."""
     # Bisect: comparing character by character would take seconds.
     low, high = 0, min(len(before), len(after))
     while low < high:
@@ -3989,7 +4062,7 @@ class Swap:
         self._saved.append((path, name))
 
     def _entry(self, held: Held, found: os.stat_result) -> bytes:
-        return pack_entry(held.shown, found, b"", _hashed(held.content or b""))
+        return pack_entry(held.shown, found, b"", Digests().of(held.content or b""))
 
     def undo(self) -> None:
         """Put back what was there."""

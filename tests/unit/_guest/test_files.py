@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import resource
@@ -324,6 +325,66 @@ def test_where_every_file_has_a_name_it_is_the_same(named, tmp_path):
     draft = agent.Draft(bytes(path), parents=False)
     draft.discard()
     assert os.listdir(tmp_path) == ["f"]
+
+
+# -- what was replaced ----------------------------------------------------------
+
+
+@pytest.fixture
+def lingering(monkeypatch):
+    """No guest that lets files go runs here."""
+    held: list[int] = []
+    monkeypatch.setattr(agent, "_lingering", held)
+    yield held
+    for fd in held:
+        os.close(fd)
+
+
+def test_replaced_files_are_let_go_as_soon_as_nothing_else_is_to_be_done(
+    guest, tmp_path
+):
+    before = descriptors(guest)
+    for number in range(40):
+        assert not write(guest, tmp_path / "f", b"%d" % number).error
+    eventually(lambda: descriptors(guest) == before)
+    assert (tmp_path / "f").read_bytes() == b"39"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="keeps none open")
+def test_a_file_that_is_large_or_has_other_names_is_not_kept(lingering, tmp_path):
+    for name, size, kept in (("a", 1, 1), ("b", 1 << 20, 1), ("c", 1, 2)):
+        path = tmp_path / name
+        path.write_bytes(bytes(size))
+        agent.let_linger(bytes(path), os.stat(path))
+        assert len(lingering) == kept
+    os.link(tmp_path / "a", tmp_path / "d")
+    agent.let_linger(bytes(tmp_path / "d"), os.stat(tmp_path / "d"))
+    assert len(lingering) == 2
+
+
+def test_a_full_disk_is_one_without_the_files_that_are_kept(
+    lingering, tmp_path, monkeypatch
+):
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    lingering.append(os.open(path, os.O_RDONLY))
+    whole = agent._write_all
+
+    def half(fd: int, data: bytes) -> None:
+        if lingering:
+            whole(fd, data[:3])
+            raise OSError(errno.ENOSPC, "no room")
+        whole(fd, data)
+
+    monkeypatch.setattr(agent, "_write_all", half)
+    draft = agent.Draft(bytes(path), parents=False)
+    draft.write(b"one")
+    lingering.append(os.open(path, os.O_RDONLY))
+    draft.write(b"two and more")
+    assert lingering == []
+    monkeypatch.setattr(agent, "let_linger", lambda *_: None)
+    draft.publish()
+    assert path.read_bytes() == b"onetwo and more"
 
 
 # -- edit ---------------------------------------------------------------------

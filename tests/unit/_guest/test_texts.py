@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -119,3 +121,36 @@ def test_only_what_is_near_is_split_into_lines():
     lines[500:502] = ["other\n"]
     cut, near, changed = agent._near_change(before, "".join(lines))
     assert (cut, near.count("\n"), changed.count("\n")) == (497, 9, 8)
+
+
+# -- digests and replacing ---------------------------------------------------------
+
+STEP = agent.Digests._STEP
+LENGTHS = st.sampled_from([0, 1, STEP - 1, STEP, STEP + 1, 3 * STEP, 3 * STEP + 5])
+
+
+@given(st.lists(st.tuples(LENGTHS, LENGTHS), max_size=5))
+@example([(3 * STEP, 0), (3 * STEP, 5), (STEP, 0), (0, 0), (STEP, STEP)])
+def test_a_digest_goes_on_where_contents_part(sizes):
+    digests = agent.Digests()
+    for alike, other in sizes:
+        content = bytes(alike) + b"x" * other
+        assert digests.of(content) == hashlib.sha256(content).digest()
+
+
+WORDS = st.text("ab\n", max_size=8)
+
+
+@given(WORDS, WORDS.filter(bool), WORDS)
+def test_one_place_is_replaced_as_all_would_be(text, old, new):
+    found = text.count(old)
+    if found == 1 or (found and text.find(old, text.find(old) + 1) < 0):
+        assert agent._replaced(text, (old, new, False), 1, False) == (
+            text.replace(old, new),
+            1,
+        )
+    if found:
+        assert agent._replaced(text, (old, new, True), 1, False) == (
+            text.replace(old, new),
+            found,
+        )
