@@ -49,6 +49,7 @@ class TestGVisor(SharedWorkspace, WorkspaceContract):
             "it names a thread in /proc, where gVisor lets nobody write"
         ),
         "test_no_signal_is_blocked": "gVisor's /proc/self/status names no signals",
+        "test_a_command_changes_its_own": "gVisor's scheduler has no SCHED_BATCH",
         "test_a_command_inherits_no_descriptor": _LS,
         "test_reset_empties_tmp_and_home": _LS,
     }

@@ -1905,7 +1905,8 @@ class Post:
         rights = struct.pack("%di" % len(descriptors), *descriptors)
         ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
         self.idle = False
-        _send_signal(self.pid, _signal.SIGCONT)
+        if _may_be_stopped(self.pid):
+            _send_signal(self.pid, _signal.SIGCONT)
         sent = self._sock.sendmsg([message[:65536]], ancillary)
         if sent < len(message):
             self._sock.sendall(message[sent:])
@@ -4749,6 +4750,19 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
     except OSError:
         _send_signal(pid, number)
+
+
+def _may_be_stopped(pid: int) -> bool:
+    """Whether a child was stopped since it was last asked; its end is left alone.
+
+    A signal that it does not need would wake it up twice for one command.
+    """
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        return bool(os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG))
+    except ChildProcessError:
+        return True
 
 
 def _is_stopped(pid: int) -> bool:
