@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
 from tests.shelled import ShelledWorkspace, crash
 from typing_extensions import override
 
+from isobox._core.ops import Scan
+from isobox.errors import PathNotDirectoryError
 from isobox.testing.contract import ShellContract, WorkspaceContract
 from isobox.testing.contract.tools import ToolsContract
 
@@ -77,3 +80,16 @@ class TestToolsCoreutils(ToolsContract):
     @override
     def make_workspace(self, **options):
         return ShelledWorkspace(image="coreutils", **options)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("image", ["busybox", "coreutils"])
+async def test_a_link_to_a_directory_is_none_if_it_is_not_followed(image):
+    async with ShelledWorkspace(image=image) as workspace:
+        await workspace.write("there/file", b"1")
+        await workspace.run(["ln", "-s", "there", "link"], check=True)
+        path = f"{workspace.root}/link"
+        found = await workspace._do(Scan(path=path, depth=1))
+        assert [entry.name for entry in found.entries] == ["file"]
+        with pytest.raises(PathNotDirectoryError):
+            await workspace._do(Scan(path=path, depth=1, follow=False))

@@ -39,6 +39,7 @@ _DIGEST_OF_ONE: Final = '; [ ! -f "$p" ] || sha256sum <"$p"'
 _TREE: Final = """\
 ( p=<path>
 [ -d "$p" ] || {{ [ -e "$p" ] && no not_directory; why "$p"; }}
+[ <follow> = 1 ] || [ ! -L "$p" ] || no not_directory
 cd -- "$p" || no access
 echo ok
 find . -mindepth 1{depth}{kinds} -exec stat -c <format> -- {{}} + )"""
@@ -105,18 +106,20 @@ class Tree:
         self._op = op
 
     async def entries(
-        self, *, depth: int | None, files_only: bool = False
+        self, *, depth: int | None, files_only: bool = False, follow: bool = True
     ) -> AsyncIterator[Entry]:
         """Yield what is there, in no order.
 
         Raises:
-            PathNotDirectoryError: It is no directory.
+            PathNotDirectoryError: It is no directory, or a link to one unless that
+                is to be followed.
         """
         nonce = secrets.token_hex(8)
         kinds = " \\( -type f -o -type l \\)" if files_only else ""
         code = filled(
             _TREE.format(depth=_depth(depth), kinds=kinds),
             path=self._path,
+            follow=int(follow),
             format=answers.FORMAT.format(nonce),
         )
         mark = f"/{nonce}/\n".encode()
@@ -245,7 +248,9 @@ async def scanned(operator: Operator, asides: Asides, op: Scan, root: str) -> Li
     found = [
         entry
         async for entry in tree.entries(
-            depth=op.depth, files_only=op.files_only and not every
+            depth=op.depth,
+            files_only=op.files_only and not every,
+            follow=op.follow,
         )
     ]
     found = await tree.kept(found, ignored=op.ignored, pattern=op.pattern)
