@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isobox._backends.docker.hijack import Cutter, open_stream
+from isobox._backends.docker.hijack import Cutter, Hijacked, open_stream
 from isobox._backends.docker.places import Place
 from isobox.errors import SandboxLostError
 
@@ -152,3 +153,22 @@ async def test_a_refusal_is_told(case):
     async with engine(answer) as (place, _):
         with pytest.raises(SandboxLostError, match=words):
             await asyncio.wait_for(open_stream(place, "/x"), 5)
+
+
+async def abandoned(place):
+    """Have a stream that ends, and that nobody waits for."""
+    ended = asyncio.Event()
+    stream = Hijacked("/x", None, "docker")
+    stream.on_end = ended.set
+    await asyncio.get_running_loop().create_unix_connection(lambda: stream, place.path)
+    await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_nobody_is_told_of_a_stream_that_nobody_waits_for(monkeypatch):
+    complaints: list[object] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "call_exception_handler", complaints.append)
+    async with engine(b"") as (place, _):
+        await abandoned(place)
+    gc.collect()
+    assert complaints == []

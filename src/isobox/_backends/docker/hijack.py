@@ -82,9 +82,7 @@ class Hijacked(asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._upgraded.done():
-            self._upgraded.set_exception(
-                SandboxLostError("the container engine hung up")
-            )
+            self._fail("the container engine hung up")
         waiting = None if self.on_end is None else self.on_end()
         if waiting is None:
             self._tell_end()
@@ -125,8 +123,13 @@ class Hijacked(asyncio.Protocol):
             self._carry(rest)
 
     def _refuse(self, why: str) -> None:
-        self._upgraded.set_exception(SandboxLostError(why))
+        self._fail(why)
         self.abort()
+
+    def _fail(self, why: str) -> None:
+        self._upgraded.set_exception(SandboxLostError(why))
+        # Who waited may have been cancelled; then nobody is to be told.
+        self._upgraded.exception()
 
     async def upgraded(self) -> None:
         """Wait until the process has the connection.
