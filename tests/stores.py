@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, text
+from sqlalchemy import Integer, delete, text
 
 from isobox.manager.records import Claim, Granted, Record, State, Tenant
 from isobox.manager.sql import tables
@@ -97,10 +97,10 @@ async def cleared(store: SqlStore) -> SqlStore:
     return store
 
 
-def _clear(connection):
+def _clear(transaction):
     for table in tables.metadata.tables.values():
         if table is not tables.schema:
-            connection.execute(delete(table))
+            transaction.change(delete(table))
 
 
 _WRONG = {
@@ -123,8 +123,8 @@ _WRONG = {
 }
 
 
-def _number(statement, connection):
-    return connection.scalar(text(statement))
+def _number(statement, transaction):
+    return transaction.value(text(statement).columns(number=Integer))
 
 
 async def wrongs(store: SqlStore) -> dict[str, int]:

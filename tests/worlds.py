@@ -13,6 +13,7 @@ from typing_extensions import override
 from isobox.errors import StoreError
 from isobox.manager import WorkspaceManager
 from isobox.manager.clock import Clock
+from isobox.manager.sql import sqlite
 from isobox.manager.store import Store
 from isobox.testing.clock import VirtualClock
 from isobox.testing.fake import MemoryWorkspace
@@ -29,6 +30,24 @@ def no_threads(monkeypatch):
         return function(*arguments)
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", inline)
+    monkeypatch.setattr(sqlite, "Lane", Inline)
+
+
+class Inline:
+    """A store's lane without threads."""
+
+    def __init__(self, threads, *, acquire, release):
+        self._acquire, self._release = acquire, release
+        self._resource = None
+
+    async def do(self, work):
+        if self._resource is None:
+            self._resource = self._acquire()
+        return work(self._resource)
+
+    def end(self):
+        if self._resource is not None:
+            self._release(self._resource)
 
 
 class OwnClock(Clock):

@@ -3,7 +3,8 @@
     python service.py
 
 Each line that a client sends names a user, an agent, a session and a command; the
-answer is a line with what the command printed. The example is its own client.
+answer is a line with what the command printed. The example is its own client, and
+believes it: a service takes the user from how it authenticates its callers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from isobox.manager import Event
 
 SECONDS = 30
+FIELDS = ("user", "agent", "session", "command")
 
 
 class Service:
@@ -33,18 +35,25 @@ class Service:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Answer one client, line by line."""
-        async for line in reader:
-            answer = await self._answered(json.loads(line))
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        writer.close()
-
-    async def _answered(self, asked: dict[str, str]) -> dict[str, object]:
         try:
-            async with self._manager.lease(
-                asked["user"], asked["agent"], asked["session"]
-            ) as workspace:
-                result = await workspace.run(asked["command"], timeout=SECONDS)
+            async for line in reader:
+                answer = await self._answered(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (ValueError, ConnectionError) as error:  # too long a line, or gone
+            print(f"a client is let go of: {error}", file=sys.stderr)
+        finally:
+            writer.close()
+
+    async def _answered(self, line: bytes) -> dict[str, object]:
+        try:
+            asked = json.loads(line)
+            user, agent, session, command = (asked[each] for each in FIELDS)
+        except (ValueError, KeyError, TypeError):
+            return {"error": "BadRequest", "message": f"give JSON with {FIELDS}"}
+        try:
+            async with self._manager.lease(user, agent, session) as workspace:
+                result = await workspace.run(command, timeout=SECONDS)
         except IsoboxError as error:
             return {"error": type(error).__name__, "message": str(error)}
         return {"exit_code": result.exit_code, "stdout": result.stdout}

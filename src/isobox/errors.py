@@ -272,7 +272,10 @@ class CommandFailedError(IsoboxError, RuntimeError):
 
 
 class ConflictError(IsoboxError, RuntimeError):
-    """The file is not the one that `if_match` named; nothing was written."""
+    """Something is not as the caller took it to be; nothing was changed.
+
+    A file is not the one that `if_match` named, or a manager is open already.
+    """
 
 
 class EditMismatchError(IsoboxError, ValueError):

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from anyio import to_thread
 from anyio.from_thread import BlockingPortalProvider
@@ -22,6 +24,7 @@ from isobox._workspace import base, classes, docker, gvisor
 from isobox.errors import InvalidArgumentError
 from isobox.manager import manager
 from isobox.manager.keys import PER_AGENT
+from isobox.manager.keywords import kind_of
 
 if TYPE_CHECKING:
     import os
@@ -1141,6 +1144,11 @@ class WorkspaceManager:
             clock=clock,
         )
         self._leases = ExitStack()
+        #: One for each workspace, as long as somebody has it.
+        self._given: WeakValueDictionary[base.WorkspaceBase, WorkspaceBase] = (
+            WeakValueDictionary()
+        )
+        self._giving = Lock()
 
     def open(self) -> None:
         """Connect to the store, and begin to sweep."""
@@ -1169,7 +1177,7 @@ class WorkspaceManager:
         workspace_id: str | None = None,
     ) -> WorkspaceBase:
         """Return the live workspace of a session; it is made if there is none."""
-        return _driven(
+        return self._driven(
             _wait(
                 self._manager.get_workspace,
                 user_id,
@@ -1192,7 +1200,7 @@ class WorkspaceManager:
             user_id, agent_id, session_id, workspace_id=workspace_id
         )
         with _loop as portal, portal.wrap_async_context_manager(leased) as opened:
-            yield _driven(opened)
+            yield self._driven(opened)
 
     def close_workspace(self, workspace_id: str, *, user_id: str | None = None) -> bool:
         """Close a workspace that this process has open; its files stay."""
@@ -1245,6 +1253,13 @@ class WorkspaceManager:
         """Return what this process has, and what has happened in it."""
         return self._manager.stats()
 
+    def _driven(self, opened: base.WorkspaceBase) -> WorkspaceBase:
+        with self._giving:
+            given = self._given.get(opened)
+            if given is None:
+                given = self._given[opened] = _driven(opened)
+            return given
+
 
 #: The classes of this module that a manager can make.
 _WAITING: dict[type[WorkspaceBase], type[base.WorkspaceBase]] = {
@@ -1256,17 +1271,20 @@ _WAITING: dict[type[WorkspaceBase], type[base.WorkspaceBase]] = {
 }
 
 
-def _waiting(
-    kind: type[WorkspaceBase | base.WorkspaceBase],
-) -> type[base.WorkspaceBase]:
-    if issubclass(kind, WorkspaceBase):
-        if kind not in _WAITING:
-            raise InvalidArgumentError(
-                f"{kind.__name__} is a class for blocking code without one of `isobox` "
-                "behind it; name that one"
-            )
-        return _WAITING[kind]
-    return kind
+def _waiting(kind: object) -> type[base.WorkspaceBase]:
+    for blocking, waiting in _WAITING.items():
+        if kind is blocking:
+            return waiting
+    if _blocks(kind):
+        raise InvalidArgumentError(
+            f"{kind!r:.200} is a class for blocking code without one of `isobox` "
+            "behind it; name that one"
+        )
+    return kind_of(kind)
+
+
+def _blocks(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, WorkspaceBase)
 
 
 def _driven(opened: base.WorkspaceBase) -> WorkspaceBase:

@@ -1,5 +1,7 @@
 """The manager over containers: several processes have one, and labels tell all."""
 
+import json
+
 import anyio
 import pytest
 
@@ -16,8 +18,8 @@ def managed(engine, python_image, scratch, request):
     """Return managers of one directory; nothing of them is left on the engine."""
     base = scratch / f"managed-{abs(hash(request.node.name))}"
     options = {"image": python_image, "engine": engine.url}
-    yield lambda **how: WorkspaceManager(
-        DockerWorkspace, basedir=base, options=options, **how
+    yield lambda another="", **how: WorkspaceManager(
+        DockerWorkspace, basedir=f"{base}{another}", options=options, **how
     )
     for name in names(engine):
         engine.call("rm", "--force", name)
@@ -116,3 +118,51 @@ async def test_one_made_ahead_is_found_by_another(managed, engine):
         second = await other.get_workspace(*ME)
         assert second.arrival.how == "attached"
         assert await second.read_text("file") == "mine"
+
+
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.15, 0.3, 0.5, 0.8])
+async def test_the_end_leaves_nothing_of_one_that_is_being_made(
+    managed, engine, seconds
+):
+    async with managed(prewarm=2):
+        await anyio.sleep(seconds)
+    assert not names(engine)
+    async with managed() as other:
+        assert not await other.list_workspaces()
+
+
+async def test_a_spare_that_nobody_knows_is_found_by_its_labels(
+    managed, engine, python_image
+):
+    async with managed(prewarm=1) as manager:
+        with anyio.fail_after(60):
+            while not manager.stats().spares:
+                await anyio.sleep(0.05)
+        (name,) = names(engine)
+        said = json.loads(engine.call("inspect", name).stdout)[0]["Config"]["Labels"]
+    labels = [f"--label={key}={value}" for key, value in said.items()]
+    # As if the engine had begun it when its maker had gone already.
+    engine.call("create", "--name", name, *labels, python_image, "true")
+    async with managed() as other:
+        assert names(engine) == [name]
+        assert not await other.rebuild()
+        assert not names(engine)
+
+
+async def test_two_deployments_on_one_engine_leave_each_other_alone(managed, engine):
+    async with managed() as one, one.lease(*ME) as first:
+        await first.write("file", "of one")
+        running = await first.start(["sleep", "1000"])
+        async with managed("-other", ttl=0.1, retention=0) as other:
+            assert not await other.list_workspaces()
+            assert not await other.rebuild()
+            second = await other.get_workspace(*ME)
+            assert second.workspace_id != first.workspace_id
+            assert not await second.exists("file")
+            assert len(names(engine)) == 2
+            await other.delete_workspace(second.workspace_id)
+            await other.sweep()
+        assert len(names(engine)) == 1
+        assert not first._is_lost()
+        assert await first.read_text("file") == "of one"
+        await running.kill()

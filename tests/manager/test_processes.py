@@ -115,7 +115,7 @@ async def bring_forward(where, pid):
     """Let the time be over for which a process that is dead was to live."""
     over = update(tables.holders).where(tables.holders.c.holder.contains(f":{pid}:"))
     async with SqlStore(where) as store:
-        await store._database.write(lambda c: c.execute(over.values(until=1)))
+        await store._database.write(lambda t: t.change(over.values(until=1)))
 
 
 async def check(where, base, size):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
 import signal
 import socket
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -369,6 +371,28 @@ def test_a_manager_gives_blocking_workspaces(tmp_path, kind):
         assert manager.close_workspace(record.workspace_id, user_id="ada")
         manager.delete_workspace(record.workspace_id)
         assert manager.list_workspaces() == []
+    assert loop_threads() == []
+
+
+def test_a_manager_gives_one_object_for_a_workspace(tmp_path):
+    with sync.WorkspaceManager(MemoryWorkspace, basedir=tmp_path / "w") as manager:
+        workspace = manager.get_workspace("ada", "coder", "monday")
+        with manager.lease("ada", "coder", "tuesday") as leased:
+            assert leased is workspace
+        assert manager.get_workspace("ada", "coder", "monday") is workspace
+        manager.close_workspace(workspace.workspace_id)
+        for use in (workspace.initialize, workspace.reset, workspace.__enter__):
+            with pytest.raises(errors.WorkspaceClosedError, match="get_workspace"):
+                use()
+        with pytest.raises(errors.ConflictError, match="open already"):
+            manager.open()
+        assert manager.get_workspace("ada", "coder", "monday") is not workspace
+        gone = weakref.ref(workspace)
+        del workspace, leased, use
+        gc.collect()
+        assert gone() is None
+    with pytest.raises(errors.WorkspaceClosedError, match="a `with` block"):
+        manager.get_workspace("ada", "coder", "monday")
     assert loop_threads() == []
 
 

@@ -121,7 +121,7 @@ def _require(name: str, value: object, kinds: tuple[type, ...], what: str) -> No
         InvalidArgumentError: It is of another kind; True and False are too.
     """
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise InvalidArgumentError(f"{name}={value!r} is not {what}")
+        raise InvalidArgumentError(f"{name}={value!r:.200} is not {what}")
 
 
 def sources(given: Iterable[Source]) -> tuple[Source, ...]:
@@ -202,9 +202,10 @@ def identifier(given: str | None) -> str:
     """
     if given is None:
         return f"ws-{secrets.token_hex(8)}"
+    _require("workspace_id", given, (str,), "a string")
     if not _ID.fullmatch(given):
         raise InvalidArgumentError(
-            f"workspace_id={given!r}: use lower-case letters, digits and "
+            f"workspace_id={given!r:.200}: use lower-case letters, digits and "
             "'-', at most 63, beginning and ending with a letter or digit"
         )
     return given

@@ -194,6 +194,8 @@ class WorkspaceBase:
         self._ledger = None if budget is None else Ledger(budget, self.usage)
         self._closing: asyncio.Task[None] | None = None
         self._activity = Activity()
+        #: Whether the manager that made it has closed it, so that it stays closed.
+        self._retired = False
         self._gate = self._way_out()
         self._unexposed: Denials | None = None
         self._limits = arguments.instance("limits", limits, Limits) or _LIMITS
@@ -283,6 +285,8 @@ class WorkspaceBase:
         async with self._lock:
             if self._sandbox is not None:
                 return
+            if self._retired:
+                raise self._closed_error()
             refuse_within(self._workdir, self._sink)
             sandbox = await self._provider().create(self._spec())
             answers = Answers(
@@ -1529,8 +1533,13 @@ class WorkspaceBase:
         return await perform(op)
 
     def _why_closed(self) -> str:
+        if self._retired:
+            return (
+                "was closed by its manager, which alone opens it again: ask the "
+                "manager for it (get_workspace)"
+            )
         if self._spent_up is None:
-            return "is not open; use `async with`, or call initialize() first"
+            return "is not open: call initialize() first, or use it in a `with` block"
         return (
             f"was closed because its budget is spent: {self._spent_up.message}; "
             "nothing more happens in it, so use another, with a larger one"
@@ -1543,11 +1552,14 @@ class WorkspaceBase:
 
     def _live(self) -> Sandbox:
         if self._sandbox is None:
-            raise WorkspaceClosedError(
-                f"workspace {self.workspace_id} {self._why_closed()}",
-                backend=self.backend,
-            )
+            raise self._closed_error()
         return self._sandbox
+
+    def _closed_error(self) -> WorkspaceClosedError:
+        return WorkspaceClosedError(
+            f"workspace {self.workspace_id} {self._why_closed()}",
+            backend=self.backend,
+        )
 
     def _path(self, path: str) -> str:
         sandbox = self._live()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: What a sweep does, in the words of `--dry-run`.
 _DONE: Final = {Kind.REAPED: "close", Kind.DELETED: "delete"}
 _SHORTEST: Final = 0.001
+#: What a class cannot do without, though nothing is made of it here.
+_UNUSED: Final = {"docker": {"image": "none"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ async def remove(
         complain("nothing was deleted")
         return 1
     for record in found:
+        tenant_of(record)
         async with place.manager(record, {}, wait=wait) as manager:
             await manager.delete_workspace(record.workspace_id)
     return 0
@@ -97,13 +100,22 @@ async def collect(place: Place, due: Due, *, dry_run: bool, as_json: bool) -> in
     """Do what is due, or say what that is.
 
     Raises:
-        InvalidArgumentError: There is no store.
+        InvalidArgumentError: There is no store; or it is to be rebuilt, and only be
+            said what would be done.
+        PathError: The base directory is another store's.
         StoreError: It cannot be asked.
     """
+    if dry_run and due.rebuild:
+        raise InvalidArgumentError(
+            "--dry-run says what is due of what the store knows, and --rebuild changes "
+            "that: run `isobox gc --rebuild` first, without --ttl and --retention it "
+            "closes and deletes nothing of what it enters"
+        )
     if not dry_run:
         await _collected(place, due, partial(_tell, as_json=as_json))
         return 0
     async with place.opened() as store:
+        await place.agrees(store)
         now = await place.now(store)
         async for record in every(store, now):
             if (what := _what(record, due, now)) is not None:
@@ -124,12 +136,15 @@ async def _collected(place: Place, due: Due, tell: Callable[[str, str], None]) -
         basedir=place.basedir,
         store=place.url,
         ttl=NEVER if due.ttl is None else max(due.ttl, _SHORTEST),
+        options=_UNUSED.get(due.backend),
         retention=due.retention,
         sweep_interval=NEVER,
         on_event=on_event,
     ) as manager:
         if due.rebuild:
-            complain(f"{await manager.rebuild()} workspaces were entered")
+            entered = await manager.rebuild()
+            many = "workspace was" if entered == 1 else "workspaces were"
+            complain(f"{entered} {many} entered")
         await manager.sweep()
 
 
@@ -137,7 +152,7 @@ def _what(record: Record, due: Due, now: float) -> str | None:
     """Return what would become of a workspace: closed, deleted, or nothing."""
     if record.holders:
         return None
-    if record.state in (State.DELETING, State.SPARE):
+    if record.key is None or record.state is State.DELETING:
         return "delete"
     if record.state is State.CLOSED:
         closed, kept = record.closed_at or 0.0, due.retention

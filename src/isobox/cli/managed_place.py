@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import isobox
 from isobox.errors import InvalidArgumentError, PathMissingError
+from isobox.manager import deployment
 from isobox.manager.places import Places
 
 if TYPE_CHECKING:
@@ -89,9 +90,19 @@ class Place:
         found = await store.find(workspace_id, await self.now(store))
         if found is None:
             raise InvalidArgumentError(
-                f"no workspace is called {workspace_id}; `isobox ls` shows their ids"
+                f"no workspace is called {workspace_id:.100}; `isobox ls` shows their "
+                "ids"
             )
         return found
+
+    async def agrees(self, store: Store) -> None:
+        """Raise unless the store's workspaces have their files here.
+
+        Raises:
+            PathError: They have not; the message says where.
+            StoreError: The store cannot be asked.
+        """
+        await deployment.checked(store, Places(self.basedir), await self.now(store))
 
     def log(self, record: Record) -> str:
         """Return the path of a workspace's audit log.
@@ -125,7 +136,8 @@ class Place:
             kind_of(record.backend),
             basedir=self.basedir,
             store=self.url,
-            options={**record.options, **options},
+            # Looked at only if it is opened: what is deleted may be lacking some.
+            options=lambda _: {**record.options, **options},
             ttl=NEVER,
             sweep_interval=NEVER,
             queue_timeout=wait,
@@ -158,6 +170,7 @@ def tenant_of(record: Record) -> Tenant:
     """
     if record.tenant is None:
         raise InvalidArgumentError(
-            f"{record.workspace_id} is a spare and nobody's yet; it has nothing to use"
+            f"{record.workspace_id} is a spare and nobody's yet: its process deletes "
+            "it at its end, and `isobox gc` if that has died"
         )
     return record.tenant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -75,10 +76,18 @@ def _named(path: str, source: str) -> str:
 
 
 def _below(target: str, source: str) -> str:
-    """Return where on the host it goes: into a directory that is there."""
-    if os.path.isdir(target):
-        return os.path.join(target, os.path.basename(source.rstrip("/")))
-    return target
+    """Return where on the host it goes: into a directory that is there.
+
+    Raises:
+        InvalidArgumentError: It has no name to have there.
+    """
+    if not os.path.isdir(target):
+        return target
+    # As `a/..` is the directory above `a`, and not the one above the target.
+    name = posixpath.basename(posixpath.normpath(source or "."))
+    if name == "..":
+        raise InvalidArgumentError(f"{source!a:.200}: name a path below the workspace")
+    return os.path.join(target, name)
 
 
 @asynccontextmanager

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+#: The clock that goes on while the machine sleeps, as other machines do; the
+#: monotonic one of Linux stands still then.
+_GOES_ON: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Timer(Protocol):
@@ -50,12 +55,15 @@ class Clock(ABC):
         if future.done() or (seconds is not None and seconds <= 0):
             return future.done()
         woken = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda _: _wake(woken))
-        timer = None if seconds is None else self.call_later(seconds, _waker(woken))
+        wake = _waker(woken)
+        future.add_done_callback(wake)
+        timer = None if seconds is None else self.call_later(seconds, wake)
         try:
             await woken
         finally:
             woken.cancel()
+            # Who looks at it again and again leaves nothing there.
+            future.remove_done_callback(wake)
             if timer is not None:
                 timer.cancel()
         return future.done()
@@ -70,15 +78,15 @@ class SystemClock(Clock):
 
     @override
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_GOES_ON)
 
     @override
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)
 
 
-def _waker(woken: asyncio.Future[None]) -> Callable[[], None]:
-    return lambda: _wake(woken)
+def _waker(woken: asyncio.Future[None]) -> Callable[..., None]:
+    return lambda *_: _wake(woken)
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

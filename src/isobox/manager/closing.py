@@ -90,7 +90,8 @@ class Closing:
         return victim
 
     def _is_idle(self, entry: Entry, seconds: float) -> bool:
-        if entry.phase is not Phase.OPEN or entry.busy:
+        # Who waited for it to open has to get it first, however soon that is.
+        if entry.phase is not Phase.OPEN or entry.busy or entry.waiting:
             return False
         return self._site.clock.monotonic() - entry.last_used >= seconds
 
@@ -163,6 +164,9 @@ class Closing:
     def gone(self, entry: Entry, error: BaseException | None = None) -> None:
         """Forget an entry; who waits for it goes on."""
         self._site.entries.remove(entry)
+        if entry.workspace is not None:
+            # Whoever keeps it opens nothing that is not counted.
+            entry.workspace._retired = True
         entry.workspace = entry.victim = None
         entry.settle(Phase.GONE, error)
         self._site.turns.room()

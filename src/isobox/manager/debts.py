@@ -87,13 +87,16 @@ class Debts:
     async def _claimed(self, key: str, debt: _Debt) -> list[str]:
         if debt.workspace_id is not None:
             return [debt.workspace_id]
-        found = await self._site.store.records(
+        found = self._site.store.every(
             self._site.holder.now(),
             user=debt.tenant.user,
             agent=debt.tenant.agent,
             session=debt.tenant.session,
         )
-        return [one.workspace_id for one in found if one.key == key]
+        mine = [one async for one in found if one.key == key]
+        for record in mine:
+            self._site.places.complete(record, debt.holder)
+        return [one.workspace_id for one in mine]
 
 
 @dataclass(frozen=True, slots=True)

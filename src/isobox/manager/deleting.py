@@ -5,24 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from isobox.errors import PathError, StoreError, WorkspaceHeldError
-from isobox.manager.entry import Entry, Phase
+from isobox.manager.entry import WAITING, Entry, Phase
 from isobox.manager.events import Kind
 from isobox.manager.records import Held, Record
 
 if TYPE_CHECKING:
     from isobox.manager.closing import Closing
+    from isobox.manager.opening import Opening
     from isobox.manager.site import Site
     from isobox.manager.sweep import Sweep
 
 #: Seconds after which another process is asked again.
 _ASK_AGAIN: Final = 0.25
+#: The phases in which it is not open here, and may never be.
+_NOT_YET: Final = WAITING | {Phase.CLAIMING}
 
 
 class Deleting:
     """Closes and deletes workspaces by their name, wherever they are open."""
 
-    def __init__(self, site: Site, closing: Closing, sweep: Sweep) -> None:
+    def __init__(
+        self, site: Site, opening: Opening, closing: Closing, sweep: Sweep
+    ) -> None:
         self._site = site
+        self._opening = opening
         self._closing = closing
         self._sweep = sweep
 
@@ -33,16 +39,19 @@ class Deleting:
             StoreError: It stays open, because the store cannot be told.
         """
         entry = self._site.entries.get(record.key or "")
-        if entry is None:
+        if entry is None or entry.phase in _NOT_YET:
             return False
         await self._settled(entry)
         if entry.phase is not Phase.OPEN:
             return False
+        await self._closed(entry)
+        return True
+
+    async def _closed(self, entry: Entry) -> None:
         self._closing.begin(entry, Kind.CLOSED)
         await self._settled(entry)
         if entry.error is not None:
             raise entry.error.with_traceback(None)
-        return True
 
     async def delete(self, record: Record) -> bool:
         """Delete a workspace with its files; returns whether there was one.
@@ -52,10 +61,15 @@ class Deleting:
             WorkspaceHeldError: Another process has it open and keeps it.
             PathError: Its files cannot be removed.
         """
+        # Otherwise who asks for it again and again has it again and again.
+        with self._site.entries.reserved(record.key or ""):
+            return await self._deleted(record)
+
+    async def _deleted(self, record: Record) -> bool:
         site = self._site
         deadline = site.clock.monotonic() + site.settings.queue_timeout
         while True:
-            await self.close(record)
+            await self._out_of_the_way(record.key or "")
             await site.holder.ensure()
             if site.entries.get(record.key or "") is not None:
                 continue
@@ -69,6 +83,19 @@ class Deleting:
                     holder=answer.holder,
                 )
             await site.clock.sleep(_ASK_AGAIN)
+
+    async def _out_of_the_way(self, key: str) -> None:
+        """Close what is open of a key, and end what is to be opened.
+
+        Raises:
+            StoreError: It stays open, because the store cannot be told.
+        """
+        while (entry := self._site.entries.get(key)) is not None:
+            if entry.phase is Phase.OPEN:
+                await self._closed(entry)
+            else:
+                self._opening.give_way(entry)
+                await self._settled(entry)
 
     async def _taken(self, record: Record) -> Held | bool:
         """Delete it unless another has it; who asks for it meanwhile waits."""

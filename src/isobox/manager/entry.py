@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     import anyio
 
@@ -71,6 +72,7 @@ class Entry:
         watched: Whether it is among those that fall due.
         tries: How often another process was asked for it.
         victim: What is being closed to make room for it.
+        gives_way: Whether it is not to be opened, but deleted.
     """
 
     def __init__(self, key: str, tenant: Tenant, workspace_id: str, now: float) -> None:
@@ -93,12 +95,18 @@ class Entry:
         self.watched = False
         self.tries = 0
         self.victim: Entry | None = None
+        self.gives_way = False
 
     @property
     def busy(self) -> bool:
         """Whether it may not be closed for want of use."""
         workspace = self.workspace
         return self.leases > 0 or (workspace is not None and workspace._activity.in_use)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether it was open and gets another sandbox."""
+        return self.phase is Phase.MAKING and self.workspace is not None
 
     @property
     def last_used(self) -> float:
@@ -144,6 +152,7 @@ class Entries:
         self._due: list[tuple[float, int, Entry]] = []
         self._numbers = itertools.count()
         self.touched: set[Entry] = set()
+        self._reserved: dict[str, asyncio.Future[None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -175,6 +184,23 @@ class Entries:
         if self._by_id.get(entry.workspace_id) is entry:
             del self._by_id[entry.workspace_id]
         self.touched.discard(entry)
+
+    @contextlib.contextmanager
+    def reserved(self, key: str) -> Generator[None]:
+        """Let nobody begin one of a key meanwhile, who has the key for himself."""
+        mine = None
+        if key not in self._reserved:
+            mine = self._reserved[key] = _future()
+        try:
+            yield
+        finally:
+            if mine is not None:
+                del self._reserved[key]
+                mine.set_result(None)
+
+    def reservation(self, key: str) -> asyncio.Future[None] | None:
+        """Return what is done when one of a key may be begun; None if it may."""
+        return self._reserved.get(key)
 
     def touch(self, entry: Entry) -> None:
         """Note that one was asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -126,5 +127,7 @@ class Events:
         )
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 - telling breaks nothing
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001
+            # Telling breaks nothing. Nobody has cancelled this: a result that it
+            # looks at was.
             _log.exception("on_event failed for %s of %s", kind.value, workspace_id)

@@ -6,17 +6,24 @@ import logging
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from isobox.errors import StoreError, WorkspaceClosedError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from isobox.manager.clock import Clock
     from isobox.manager.store import Store
 
 _log = logging.getLogger("isobox.manager")
+
+#: How often the time is asked until an answer comes soon enough, and what part of
+#: a holder's time that is.
+_TIMES: Final = 3
+_SOON: Final = 0.05
 
 
 class Holder:
@@ -48,14 +55,27 @@ class Holder:
         self._used = used
         self._on_lost = on_lost
         self._unsaid: dict[str, float] = {}
-        self._offset = 0.0
-        self._until = float("-inf")
+        #: The store's clock less the monotonic one, and how wrong that may be.
+        self._ahead: float | None = None
+        self._doubt = 0.0
+        self._until = self._until_by_wall = float("-inf")
         self._lock = anyio.Lock()
+        self._tries = 0
+        self._failure: StoreError | None = None
         self.name = _name()
+
+    def begin(self) -> None:
+        """Be another holder than before, and than who was forked off since."""
+        self.name = _name()
+        self._die()
 
     def now(self) -> float:
         """Return the time by the store's clock."""
-        return self._clock.time() + self._offset
+        if self._ahead is None:
+            return self._clock.time()
+        # SAFETY: not by the wall clock. When that is set between two beats, others
+        # would be taken for dead by a time that is only this host's.
+        return self._clock.monotonic() + self._ahead
 
     def at(self, moment: float) -> float:
         """Return a moment of the monotonic clock by the store's clock."""
@@ -64,7 +84,10 @@ class Holder:
     @property
     def lives(self) -> bool:
         """Whether the store keeps for this process what it holds, for certain."""
-        return self._clock.monotonic() < self._until
+        if self._clock.monotonic() >= self._until:
+            return False
+        # Others go by the wall clock where the store has none.
+        return self._ahead is not None or self._clock.time() < self._until_by_wall
 
     async def ensure(self) -> None:
         """Live, as the store has it.
@@ -74,9 +97,33 @@ class Holder:
         """
         if self.lives:
             return
+        tries = self._tries
         async with self._lock:
-            if not self.lives:
-                await self._beat()
+            if self.lives:
+                return
+            if self._failure is not None and self._tries != tries:
+                # Whoever waited for a try that failed does not wait for one more.
+                raise self._failure.with_traceback(None)
+            await self._beat()
+
+    def stays(self, name: str) -> Awaitable[None] | None:
+        """Be who `name` is, for certain; None if that is known at once.
+
+        Raises:
+            WorkspaceClosedError: When it is awaited: it has died.
+            StoreError: When it is awaited: nobody knows.
+        """
+        return None if name == self.name and self.lives else self._stays(name)
+
+    async def _stays(self, name: str) -> None:
+        if name == self.name:
+            await self.ensure()
+        if name != self.name:
+            raise WorkspaceClosedError(
+                "the manager has closed, or this process stood still or could not "
+                "reach its store for too long, and another may have the workspace now: "
+                "ask the manager for it again"
+            )
 
     async def beat(self) -> tuple[str, ...]:
         """Live on; returns the workspaces that others wait for.
@@ -93,18 +140,31 @@ class Holder:
         Raises:
             StoreError: The store cannot be asked.
         """
-        self._until = float("-inf")
-        await self._store.leave(self.name, self.now())
+        name = self.name
+        self.begin()
+        await self._store.leave(name, self.now())
 
     def died(self, name: str) -> None:
         """Take it that the store has given away what `name` held."""
         if name == self.name:
-            self.name = _name()
-            self._until = float("-inf")
+            self.begin()
             self._unsaid.clear()
             self._on_lost(name)
 
+    def _die(self) -> None:
+        self._until = self._until_by_wall = float("-inf")
+
     async def _beat(self) -> tuple[str, ...]:
+        self._failure = None
+        try:
+            return await self._beaten()
+        except StoreError as error:
+            self._failure = error
+            raise
+        finally:
+            self._tries += 1
+
+    async def _beaten(self) -> tuple[str, ...]:
         await self._agree_on_time()
         self._unsaid |= self._used()
         name, said = self.name, dict(self._unsaid)
@@ -121,16 +181,27 @@ class Holder:
     async def _said(self, name: str, used: dict[str, float]) -> tuple[str, ...] | None:
         # By the moment before: what the store does meanwhile is not lived longer.
         began, now = self._clock.monotonic(), self.now()
-        wanted = await self._store.beat(name, now, now + self._timeout, used)
+        until = now + self._timeout
+        wanted = await self._store.beat(name, now, until, used)
         if wanted is not None and name == self.name:
-            self._until = began + self._timeout
+            self._until = began + self._timeout - self._doubt
+            self._until_by_wall = until
         return wanted
 
     async def _agree_on_time(self) -> None:
-        before = self._clock.time()
-        theirs = await self._store.time()
-        if theirs is not None:
-            self._offset = theirs - (before + self._clock.time()) / 2
+        """Know the store's time, and for how long it was on its way at most."""
+        best = float("inf")
+        for _ in range(_TIMES):
+            before = self._clock.monotonic()
+            theirs = await self._store.time()
+            if theirs is None:
+                return
+            took = self._clock.monotonic() - before
+            if took < best:
+                best = took
+                self._ahead, self._doubt = theirs - before - took / 2, took / 2
+            if took <= _SOON * self._timeout:
+                return
 
 
 def _name() -> str:

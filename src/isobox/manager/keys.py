@@ -9,15 +9,21 @@ import re
 import secrets
 import unicodedata
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from isobox.errors import InvalidArgumentError
-from isobox.manager.records import Tenant
+from isobox.manager.records import State, Tenant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _VERSION: Final = 1
 LONGEST: Final = 1024
 _PREFIX: Final = 20
+#: What the name of a workspace that was made ahead begins with.
+SPARE: Final = "spare-"
 _DIGEST: Final = 26
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _PLACE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\.[0-9a-f]{8}")
 
 
@@ -51,13 +57,28 @@ def sharing(given: str) -> Sharing:
         ) from None
 
 
+def states(given: Iterable[str]) -> tuple[State, ...]:
+    """Return states of workspaces.
+
+    Raises:
+        InvalidArgumentError: One is none.
+    """
+    try:
+        return tuple(State(one) for one in given)
+    except (ValueError, TypeError):
+        raise InvalidArgumentError(
+            f"states={given!r:.100}: give some of {', '.join(State)}"
+        ) from None
+
+
 def tenant(sharing: Sharing, user: str, agent: str, session: str) -> Tenant:
     """Return whose a workspace is.
 
     Raises:
         InvalidArgumentError: An id is empty, no text, or over 1024 characters.
     """
-    check_ids(user_id=user, agent_id=agent, session_id=session)
+    whole = caller(user, agent, session)
+    user, agent, session = whole.user, whole.agent or "", whole.session or ""
     if sharing is PER_USER:
         return Tenant(user=user)
     if sharing is PER_AGENT:
@@ -65,27 +86,50 @@ def tenant(sharing: Sharing, user: str, agent: str, session: str) -> Tenant:
     return Tenant(user=user, agent=agent, session=session)
 
 
-def check_ids(**ids: object) -> None:
-    """Refuse what is no id.
+def caller(user: object, agent: object, session: object) -> Tenant:
+    """Return who asks.
 
     Raises:
-        InvalidArgumentError: One is empty, no text, or over 1024 characters.
+        InvalidArgumentError: An id is empty, no text, or over 1024 characters.
     """
-    for name, given in ids.items():
-        if not isinstance(given, str):
-            raise InvalidArgumentError(f"{name}={given!r:.200} is no string")
-        if not 0 < len(given) <= LONGEST:
-            raise InvalidArgumentError(
-                f"{name} has {len(given)} characters; give 1 to {LONGEST}"
-            )
+    return Tenant(
+        user=name("user_id", user),
+        agent=name("agent_id", agent),
+        session=name("session_id", session),
+    )
+
+
+def name(what: str, given: object) -> str:
+    """Return an id.
+
+    Raises:
+        InvalidArgumentError: It is empty, no text, or over 1024 characters.
+    """
+    if given is None:
+        raise InvalidArgumentError(f"{what} is missing: give 1 to {LONGEST} characters")
+    found = text(what, given)
+    if not 0 < len(found) <= LONGEST:
+        raise InvalidArgumentError(
+            f"{what} has {len(found)} characters; give 1 to {LONGEST}"
+        )
+    return found
+
+
+def text(what: str, given: object) -> str:
+    """Return text as nothing but text: its class has no say in what it equals.
+
+    Raises:
+        InvalidArgumentError: It is none.
+    """
+    if not isinstance(given, str):
+        raise InvalidArgumentError(f"{what}={given!r:.200} is no string")
+    return str.__str__(given)
 
 
 def key(sharing: Sharing, backend: str, whose: Tenant) -> str:
     """Return what no other tenant, sharing or backend has."""
     parts = [_VERSION, backend, sharing.value, whose.user, whose.agent, whose.session]
-    # JSON tells "a","b" from "a,b", and half a surrogate pair by its escape.
-    digest = hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
-    return base64.b32encode(digest).decode("ascii").lower().rstrip("=")
+    return _digest(parts)
 
 
 def key_of(backend: str, whose: Tenant) -> str:
@@ -95,17 +139,21 @@ def key_of(backend: str, whose: Tenant) -> str:
     return key(PER_USER if whose.agent is None else PER_AGENT, backend, whose)
 
 
-def workspace_id(key: str, whose: Tenant) -> str:
-    """Return the name of a tenant's workspace: a readable prefix and a digest."""
+def workspace_id(key: str, whose: Tenant, deployment: str = "") -> str:
+    """Return the name of a tenant's workspace: a readable prefix and a digest.
+
+    Two deployments may share an engine, so each has names of its own.
+    """
     parts = (whose.user, whose.agent, whose.session)
     readable = _slug("-".join(part[:_PREFIX] for part in parts if part is not None))
-    return f"{readable or 'ws'}-{key[:_DIGEST]}"
+    digest = _digest([key, deployment]) if deployment else key
+    return f"{readable or 'ws'}-{digest[:_DIGEST]}"
 
 
 def spare_id() -> str:
     """Return the name of a workspace that is made ahead."""
     random = base64.b32encode(secrets.token_bytes(17)).decode("ascii").lower()
-    return f"spare-{random[:_DIGEST]}"
+    return f"{SPARE}{random[:_DIGEST]}"
 
 
 def place(workspace_id: str) -> str:
@@ -113,9 +161,20 @@ def place(workspace_id: str) -> str:
     return f"{workspace_id}.{secrets.token_hex(4)}"
 
 
+def is_identity(text: object) -> bool:
+    """Whether it is what a deployment is known by."""
+    return isinstance(text, str) and _IDENTITY.fullmatch(text) is not None
+
+
 def is_place(name: str) -> bool:
     """Whether a name is one that `place` returns."""
     return _PLACE.fullmatch(name) is not None
+
+
+def _digest(parts: Sequence[object]) -> str:
+    # JSON tells "a","b" from "a,b", and half a surrogate pair by its escape.
+    digest = hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
+    return base64.b32encode(digest).decode("ascii").lower().rstrip("=")
 
 
 def _slug(text: str) -> str:

@@ -40,9 +40,13 @@ class Loops:
         """Hand over what other processes wait for."""
         await self._each(_LOOK, self._look)
 
-    async def sweep(self) -> None:
-        """Close and delete what is due."""
-        await self._each(self._site.settings.sweep_interval, self._sweep.run)
+    async def close(self) -> None:
+        """Close what is due."""
+        await self._each(self._site.settings.sweep_interval, self._sweep.close_due)
+
+    async def delete(self) -> None:
+        """Delete what is due."""
+        await self._each(self._site.settings.sweep_interval, self._sweep.delete_due)
 
     async def _beat(self) -> None:
         self._closing.hand_over(await self._site.holder.beat())

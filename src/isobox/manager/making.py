@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
 from isobox.errors import InvalidArgumentError, IsoboxError
-from isobox.manager import containers
+from isobox.manager import containers, deployment, keys
+from isobox.manager.keywords import Keywords, kind_of
 from isobox.manager.places import owner_text
+from isobox.manager.settings import called
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from isobox._workspace.base import WorkspaceBase
     from isobox.manager.clock import Clock
     from isobox.manager.places import Place
@@ -61,14 +64,20 @@ class Making:
     ) -> None:
         if prewarm:
             _require_mapping(options)
-        taken = inspect.signature(kind.__init__).parameters
-        self.kind = kind
+        if callable(options):
+            called("options", options, waits=False)
+        self.kind = kind_of(kind)
+        self._keywords = Keywords(kind)
         self.options = options
         self.backend = kind.backend
+        #: Of which store and directory they are; known once those are open.
+        self.deployment = ""
         self.shared = kind._shared
         self._clock = clock
         self._audit = audit
-        self._directory = next((one for one in _DIRECTORIES if one in taken), None)
+        self._directory = next(
+            (one for one in _DIRECTORIES if one in self._keywords.known), None
+        )
         if not callable(options):
             self._checked(options)
 
@@ -80,20 +89,33 @@ class Making:
             if name in _REMEMBERED and value is not None
         }
 
-    def workspace(self, record: Record, place: Place) -> WorkspaceBase:
+    def workspace(
+        self, record: Record, place: Place, stays: Callable[[], Awaitable[None] | None]
+    ) -> WorkspaceBase:
         """Return a workspace of a record, not open yet.
+
+        Args:
+            record: Which.
+            place: Where its files are.
+            stays: Asked before each of its operations whether it is ours still.
 
         Raises:
             InvalidArgumentError: The options cannot be honoured.
         """
         options = dict(self._options(record.tenant))
-        labels = {**options.pop("labels", {}), OWNER: owner_text(_named(record), "-")}
+        labels = _labels(options.pop("labels", {}))
+        labels[OWNER] = owner_text(self._named(record), "-")
+        labels[deployment.LABEL] = self.deployment
         if self._directory is not None:
             options[self._directory] = place.files
         if self._audit:
             options["audit"] = place.audit
-        made = self.kind(workspace_id=record.workspace_id, labels=labels, **options)
+        try:
+            made = self.kind(workspace_id=record.workspace_id, labels=labels, **options)
+        except TypeError as error:
+            raise InvalidArgumentError(f"options: {error}") from error
         made._activity.go_by(self._clock.monotonic)
+        made._activity.ask(stays)
         return made
 
     def _options(self, tenant: Tenant | None) -> Mapping[str, Any]:
@@ -102,7 +124,8 @@ class Making:
         # One that was a spare before its tenant came was made of a mapping.
         return {} if tenant is None else self._checked(self.options(tenant))
 
-    def _checked(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _checked(self, given: object) -> Mapping[str, Any]:
+        options = _keywords(given)
         own = ["workspace_id", *(["audit"] if self._audit else [])]
         own += [] if self._directory is None else [self._directory]
         if taken := sorted(set(own) & options.keys()):
@@ -111,7 +134,22 @@ class Making:
                 "workspace; leave it out"
                 + ("" if taken != ["audit"] else ", or give audit=False")
             )
+        self._keywords.check({*options, "labels"}, own)
         return options
+
+    def _named(self, record: Record) -> Record:
+        """Return what a sandbox is labelled with; a spare is nobody's then."""
+        key, tenant = record.key, record.tenant
+        # Its name does not tell: a user may be called "spare". The second is of who
+        # knew no deployments.
+        for name in (self.deployment, ""):
+            if (
+                key
+                and tenant
+                and record.workspace_id == keys.workspace_id(key, tenant, name)
+            ):
+                return record
+        return replace(record, key=None, tenant=None)
 
     async def discard(self, record: Record) -> None:
         """End a sandbox that has outlived its process, of whatever backend.
@@ -120,27 +158,35 @@ class Making:
             IsoboxError: It may still run.
         """
         if record.backend == "docker":
-            await containers.remove(record)
+            await containers.remove(record, OWNER, self.deployment)
 
-    async def on_engine(self) -> list[Record]:
+    async def on_engine(self) -> list[tuple[Record, str]]:
         """Return the workspaces that the engine knows, if there is one.
+
+        Each with the deployment that it says it is of; others' are not among them.
 
         Raises:
             IsoboxError: It does not say.
         """
         if self.backend != "docker" or callable(self.options):
             return []
-        return await containers.owned(self.options.get("engine"), OWNER)
+        found = await containers.owned(self.options.get("engine"), OWNER)
+        return [each for each in found if each[1] in ("", self.deployment)]
 
     async def close(self, workspace: WorkspaceBase) -> Exception | None:
         """Close a workspace for good, its files kept; returns what went wrong."""
+        workspace._retired = True
         return await _quietly(workspace, workspace.close)
 
     async def let_go(self, workspace: WorkspaceBase) -> Exception | None:
-        """Close a workspace here, and leave it to others if there can be others."""
+        """Close a workspace here for good, and leave it to others if there can be."""
+        workspace._retired = True
+        return await self._left(workspace)
+
+    async def _left(self, workspace: WorkspaceBase) -> Exception | None:
         detach = getattr(workspace, "detach", None)
         if detach is None or not self.shared or workspace._sandbox is None:
-            return await self.close(workspace)
+            return await _quietly(workspace, workspace.close)
         return await _quietly(workspace, detach)
 
     async def recover(self, workspace: WorkspaceBase) -> None:
@@ -149,8 +195,23 @@ class Making:
         Raises:
             IsoboxError: It cannot be made.
         """
-        await self.let_go(workspace)
+        await self._left(workspace)
         await workspace.initialize()
+
+
+def _keywords(given: object) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"options: {given!r:.200} is no mapping of keywords")
+    options = cast("Mapping[object, Any]", given)
+    if strange := [name for name in options if not isinstance(name, str)]:
+        raise InvalidArgumentError(f"options: {strange[0]!r:.200} is no keyword")
+    return cast("Mapping[str, Any]", options)
+
+
+def _labels(given: object) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"labels={given!r:.200} is no mapping")
+    return dict(cast("Mapping[str, str]", given))
 
 
 def _require_mapping(options: Options) -> None:
@@ -159,13 +220,6 @@ def _require_mapping(options: Options) -> None:
             "no workspace can be made ahead of its tenant if `options` depend on it: "
             "give a mapping, or prewarm=0"
         )
-
-
-def _named(record: Record) -> Record:
-    """Return what a sandbox is labelled with; who gets a spare is not known then."""
-    if not record.workspace_id.startswith("spare-"):
-        return record
-    return replace(record, key=None, tenant=None)
 
 
 async def _quietly(

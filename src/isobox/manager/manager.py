@@ -7,21 +7,20 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
-from isobox.errors import NotEntitledError
+from isobox.errors import InvalidArgumentError, NotEntitledError
 from isobox.manager import keys
-from isobox.manager.clock import SystemClock
+from isobox.manager.clock import Clock, SystemClock
 from isobox.manager.events import Kind, Stats
 from isobox.manager.keys import PER_AGENT, Sharing
 from isobox.manager.records import Record, Tenant
 from isobox.manager.running import Running
-from isobox.manager.settings import checked
+from isobox.manager.settings import called, checked, count, yes_or_no
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator, Sequence
 
     from isobox._workspace.base import WorkspaceBase
-    from isobox.manager.clock import Clock
     from isobox.manager.entry import Entry
     from isobox.manager.events import OnEvent
     from isobox.manager.making import Options
@@ -63,7 +62,8 @@ class WorkspaceManager:
         creation_rate: Workspaces that this process makes in a second.
         queue_timeout: Seconds that a request waits for a place, or for another
             process to hand its workspace over.
-        queue_limit: Workspaces that may wait to be made.
+        queue_limit: Workspaces that may wait to be made; of more, the last of the
+            user with the most waiting is refused.
         prewarm: Workspaces that are made ahead, for whoever comes first. `options`
             must be a mapping then.
         evict_after: Seconds without use after which a workspace may be closed to
@@ -114,6 +114,8 @@ class WorkspaceManager:
         clock: Clock | None = None,
     ) -> None:
         self._isolation = keys.sharing(isolation)
+        called("entitled", entitled)
+        called("on_event", on_event, waits=False)
         self._entitled = entitled
         self._running = Running(
             kind,
@@ -136,9 +138,9 @@ class WorkspaceManager:
             max_creating=max_creating,
             creation_rate=creation_rate,
             queue_limit=queue_limit,
-            audit=audit,
+            audit=yes_or_no("audit", audit),
             on_event=on_event,
-            clock=clock or SystemClock(),
+            clock=_clock(clock),
         )
 
     # -- life -----------------------------------------------------------------
@@ -147,8 +149,9 @@ class WorkspaceManager:
         """Connect to the store, and begin to sweep.
 
         Raises:
+            ConflictError: It is open already.
             StoreError: The store cannot be reached.
-            PathError: The directory cannot be used.
+            PathError: The directory cannot be used, or belongs to another store.
         """
         await self._running.open()
 
@@ -190,11 +193,12 @@ class WorkspaceManager:
         Raises:
             NotEntitledError: There is no such workspace, or it is another's.
             QueueTimedOutError: No place became free in time.
-            QuotaError: Too many wait for a place.
+            QuotaError: Too many wait for a place, and most of them are this user's.
+            SandboxLostError: Its sandbox ends as soon as it is made.
             WorkspaceHeldError: Another process has it and uses it.
             IsoboxError: It cannot be made; the message says why.
         """
-        caller = Tenant(user=user_id, agent=agent_id, session=session_id)
+        caller = keys.caller(user_id, agent_id, session_id)
         return (await self._reach(caller, workspace_id))[1]
 
     @contextlib.asynccontextmanager
@@ -210,7 +214,7 @@ class WorkspaceManager:
         It is lost only if its sandbox dies, or somebody closes or deletes it. See
         `get_workspace` for the arguments and errors.
         """
-        caller = Tenant(user=user_id, agent=agent_id, session=session_id)
+        caller = keys.caller(user_id, agent_id, session_id)
         entry, workspace = await self._reach(caller, workspace_id)
         entry.leases += 1
         try:
@@ -273,17 +277,20 @@ class WorkspaceManager:
             states: Only those in one of these.
             after: Only those with a later name: the last one of the page before.
             limit: The most.
+
+        Raises:
+            InvalidArgumentError: An argument is not what it has to be.
         """
         self._running.check()
         site = self._running.site
         return await site.store.records(
             site.holder.now(),
-            user=user_id,
-            agent=agent_id,
-            session=session_id,
-            states=states,
-            after=after,
-            limit=limit,
+            user=_if_given("user_id", user_id),
+            agent=_if_given("agent_id", agent_id),
+            session=_if_given("session_id", session_id),
+            states=keys.states(states),
+            after=_if_given("after", after),
+            limit=count("limit", limit, least=0),
         )
 
     # -- the rest -----------------------------------------------------------------
@@ -297,10 +304,8 @@ class WorkspaceManager:
         Raises:
             WorkspaceHeldError: Another process has the workspace and keeps it.
         """
-        keys.check_ids(user_id=user_id, agent_id=agent_id, session_id=session_id)
-        await self._running.purge.session(
-            self._isolation, Tenant(user=user_id, agent=agent_id, session=session_id)
-        )
+        whose = keys.caller(user_id, agent_id, session_id)
+        await self._running.purge.session(self._isolation, whose)
 
     async def purge_agent(self, user_id: str, agent_id: str) -> None:
         """Remove what an agent has left for a user: workspaces, or its sessions.
@@ -308,8 +313,8 @@ class WorkspaceManager:
         Raises:
             WorkspaceHeldError: Another process has a workspace and keeps it.
         """
-        keys.check_ids(user_id=user_id, agent_id=agent_id)
-        await self._running.purge.agent(self._isolation, user_id, agent_id)
+        user, agent = keys.name("user_id", user_id), keys.name("agent_id", agent_id)
+        await self._running.purge.agent(self._isolation, user, agent)
 
     async def sweep(self) -> None:
         """Close and delete what is due, now."""
@@ -319,8 +324,12 @@ class WorkspaceManager:
     async def rebuild(self) -> int:
         """Enter workspaces that directories and engines have and the store has not.
 
+        Containers that another deployment made are left to it. Those of before there
+        were deployments count if their directory is here.
+
         Returns:
-            How many were found.
+            How many were entered, with those that the opening entered because the
+            store knew of nothing.
         """
         self._running.check()
         return await self._running.rebuild.run()
@@ -340,11 +349,28 @@ class WorkspaceManager:
         member = None if self._isolation is Sharing.PER_SESSION else caller
         if workspace_id is None:
             key = keys.key(self._isolation, making.backend, whose)
-            return await reach.reach(key, whose, keys.workspace_id(key, whose), member)
+            called = keys.workspace_id(key, whose, making.deployment)
+            return await reach.reach(key, whose, called, member)
+        return await self._join(caller, keys.text("workspace_id", workspace_id))
+
+    async def _join(
+        self, caller: Tenant, workspace_id: str
+    ) -> tuple[Entry, WorkspaceBase]:
         record = await self._entitled_to(caller, workspace_id)
-        assert record.key is not None  # noqa: S101 - spares are nobody's
-        assert record.tenant is not None  # noqa: S101 - spares are nobody's
-        return await reach.reach(record.key, record.tenant, workspace_id, caller)
+        while True:
+            key, tenant = record.key, record.tenant
+            assert key is not None  # noqa: S101 - spares are nobody's
+            assert tenant is not None  # noqa: S101 - spares are nobody's
+            # What a deleted spare was called, its tenant's next one is not.
+            making = self._running.site.making
+            called = keys.workspace_id(key, tenant, making.deployment)
+            found = await self._running.reach.reach(key, tenant, called, None)
+            entry = found[0]
+            if entry.record is not None and entry.record.place == record.place:
+                self._running.reach.join(entry, caller)
+                return found
+            # It was deleted meanwhile: a yes was for that one, not for this.
+            record = await self._entitled_to(caller, workspace_id)
 
     async def _entitled_to(self, caller: Tenant, workspace_id: str) -> Record:
         record = await self._running.find(workspace_id)
@@ -359,6 +385,8 @@ class WorkspaceManager:
 
     async def _record(self, workspace_id: str, user_id: str | None) -> Record:
         self._running.check()
+        workspace_id = keys.text("workspace_id", workspace_id)
+        user_id = _if_given("user_id", user_id)
         record = await self._running.find(workspace_id)
         if record is None or record.tenant is None:
             raise self._denied(workspace_id, None)
@@ -372,3 +400,13 @@ class WorkspaceManager:
         )
         self._running.site.events.emit(Kind.DENIED, None, caller, reason=error.message)
         return error
+
+
+def _clock(given: Clock | None) -> Clock:
+    if given is not None and not isinstance(given, Clock):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentError(f"clock={given!r:.200} is no Clock")
+    return given or SystemClock()
+
+
+def _if_given(what: str, given: object) -> str | None:
+    return None if given is None else keys.text(what, given)

@@ -31,6 +31,8 @@ _log = logging.getLogger("isobox.manager")
 _ASK_AGAIN, _ASK_AT_LEAST = 0.05, 0.5
 #: Seconds within which a spare answers, or is none.
 _PATIENCE: Final = 10.0
+#: How often a claim begins anew as another holder.
+_LIVES: Final = 5
 
 
 class Opening:
@@ -63,6 +65,12 @@ class Opening:
 
     def withdraw(self, entry: Entry) -> None:
         """End a build that nobody waits for, if it waits itself."""
+        if entry.phase in WAITING and not entry.settled.done():
+            self.refuse(entry, None)
+
+    def give_way(self, entry: Entry) -> None:
+        """End a build that waits itself, or will: who waits for it asks anew."""
+        entry.gives_way = True
         if entry.phase in WAITING and not entry.settled.done():
             self.refuse(entry, None)
 
@@ -101,10 +109,13 @@ class Opening:
         with self._site.turns.ticket(entry.tenant.user) as ticket:
             while not entry.settled.done():
                 answer = await self._tried(entry, ticket, began)
-                if answer is None or not entry.waiting or self._site.ending:
+                if answer is None or self._is_over(entry):
                     return
                 if isinstance(answer, Held):
                     await self._wait(entry)
+
+    def _is_over(self, entry: Entry) -> bool:
+        return not entry.waiting or entry.gives_way or self._site.ending
 
     async def _tried(self, entry: Entry, ticket: Ticket, began: float) -> Answer | None:
         """Have a turn; returns why nothing came of it, None if it was made."""
@@ -113,6 +124,7 @@ class Opening:
             entry.phase = Phase.CLAIMING
             answer = await self._claimed(entry)
             if isinstance(answer, Granted):
+                self._site.turns.granted(ticket)
                 self._waited(entry, waited)
                 await self._make(entry, answer)
                 return None
@@ -132,20 +144,25 @@ class Opening:
         )
 
     async def _claimed(self, entry: Entry) -> Answer:
-        holder = self._site.holder
-        while True:
+        holder, expired = self._site.holder, None
+        for _ in range(_LIVES):
             await holder.ensure()
             entry.holder = holder.name
             try:
                 with self._spares.offered() as spare:
                     claim = self._claim(entry, spare=spare)
                     return await self._site.store.claim(claim, holder.now())
-            except HolderExpiredError:
+            except HolderExpiredError as error:
                 holder.died(entry.holder)
+                expired = error
             except BaseException:
                 # It may be claimed all the same.
                 self._debts.owe(entry)
                 raise
+        raise StoreError(
+            "the store takes this process for dead as soon as it lives: compare the "
+            "clocks of its hosts, or give a longer holder_timeout"
+        ) from expired
 
     def _claim(self, entry: Entry, *, spare: bool) -> Claim:
         site = self._site
@@ -214,14 +231,15 @@ class Opening:
 
     async def _made(self, entry: Entry, granted: Granted) -> WorkspaceBase:
         site, record = self._site, granted.record
-        place = site.places.make(record, entry.holder)
         # Also one that an earlier claim got whose answer was lost.
-        spare = self._spares.take(record)
+        spare = await self._spares.take(record)
+        place = site.places.make(record, entry.holder)
         if spare is not None:
             if await spare._answers(_PATIENCE):
                 return spare
             await site.making.close(spare)
-        workspace = site.making.workspace(record, place)
+        stays = partial(site.holder.stays, entry.holder)
+        workspace = site.making.workspace(record, place, stays)
         try:
             await workspace.initialize()
         except BaseException:
@@ -263,7 +281,8 @@ class Opening:
         site, workspace = self._site, entry.workspace
         assert workspace is not None  # noqa: S101 - it was open
         try:
-            await site.making.recover(workspace)
+            async with site.turns.recovering:
+                await site.making.recover(workspace)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._closing.closed(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import stat
@@ -16,9 +17,12 @@ from isobox._workdir import sweep_tree
 from isobox.errors import PathError, StoreError
 from isobox.manager import keys
 from isobox.manager.records import Record, State, Tenant
+from isobox.manager.settings import directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_log = logging.getLogger("isobox.manager")
 
 _TRASH: Final = ".trash"
 _OWNER: Final = "owner.json"
@@ -57,11 +61,13 @@ class Places:
 
     Args:
         basedir: Where; it is made if it is not there.
+
+    Raises:
+        InvalidArgumentError: It is no path.
     """
 
     def __init__(self, basedir: str | os.PathLike[str]) -> None:
-        given: str = os.fspath(basedir)
-        self.path: str = os.path.realpath(os.path.expanduser(given))
+        self.path = directory("basedir", basedir)
 
     def open(self) -> None:
         """Be there.
@@ -123,6 +129,17 @@ class Places:
             ) from error
         return place
 
+    def complete(self, record: Record, holder: str) -> None:
+        """Make the place of a workspace whose maker was stopped before it did.
+
+        What is closed has a place then, as who looks for it believes.
+        """
+        try:
+            if not self.exists(record):
+                self.make(record, holder)
+        except (PathError, StoreError) as error:
+            _log.warning("%s has no directory: %s", record.workspace_id, error)
+
     def _make_files(self, place: Place) -> None:
         try:
             os.mkdir(place.files, 0o700)
@@ -143,17 +160,25 @@ class Places:
         passing = f"{path}/{_OWNER}.{secrets.token_hex(4)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         file = os.open(passing, flags, 0o600)
-        with os.fdopen(file, "w", encoding="ascii") as written:
-            written.write(owner_text(record, holder))
-        os.replace(passing, f"{path}/{_OWNER}")
+        try:
+            with os.fdopen(file, "w", encoding="ascii") as written:
+                written.write(owner_text(record, holder))
+            os.replace(passing, f"{path}/{_OWNER}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(passing)
+            raise
 
-    def owners(self) -> Iterator[tuple[Record, str]]:
+    def owners(self, of: str = "") -> Iterator[tuple[Record, str]]:
         """Yield what the places say: the workspace and the holder that made it.
 
         What cannot be read, or is no owner's file, is left out.
+
+        Args:
+            of: What the names begin with of those that are looked at.
         """
         for name in sorted(os.listdir(self.path)):
-            if keys.is_place(name):
+            if name.startswith(of) and keys.is_place(name):
                 found = self._owner(name)
                 if found is not None and found[0].place == name:
                     yield found
@@ -164,10 +189,14 @@ class Places:
             file = os.open(f"{self.path}/{name}/{_OWNER}", flags)
         except OSError:
             return None
-        with os.fdopen(file, "rb") as read:
+        try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 return None
-            return owner_of(read.read(_LARGEST + 1))
+            return owner_of(os.read(file, _LARGEST + 1))
+        except OSError:
+            return None
+        finally:
+            os.close(file)
 
     async def remove(self, record: Record) -> None:
         """Remove a workspace's directory with all in it; none is fine.

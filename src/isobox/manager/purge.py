@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from isobox.manager.records import Record
     from isobox.manager.site import Site
 
-_PAGE = 100
-
 
 class Purge:
     """Removes workspaces that were one's own, and traces in those that are shared."""
@@ -64,24 +62,13 @@ class Purge:
                 return record
         return None
 
-    async def _all(
+    def _all(
         self, user: str, agent: str | None = None, session: str | None = None
     ) -> AsyncIterator[Record]:
-        after = None
-        while True:
-            page = await self._site.store.records(
-                self._site.holder.now(),
-                user=user,
-                agent=agent,
-                session=session,
-                after=after,
-                limit=_PAGE,
-            )
-            for record in page:
-                yield record
-            if len(page) < _PAGE:
-                return
-            after = page[-1].workspace_id
+        site = self._site
+        return site.store.every(
+            site.holder.now(), user=user, agent=agent, session=session
+        )
 
     async def _traces(self, record: Record, members: list[Tenant]) -> None:
         """Remove sessions' files and shells from a workspace that others share."""

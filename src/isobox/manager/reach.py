@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox.errors import (
     QueueTimedOutError,
+    SandboxLostError,
     StoreError,
     WorkspaceClosedError,
     WorkspaceHeldError,
@@ -30,6 +31,8 @@ _QUIET, _PATIENCE, _PATIENCE_IN_USE = 1.0, 10.0, 30.0
 #: Seconds between two looks at a build after its time is over: it is finished if
 #: it has begun.
 _LOOK: Final = 0.25
+#: How often one request has a sandbox made again that died.
+_DEATHS: Final = 3
 
 
 class Reach:
@@ -58,18 +61,47 @@ class Reach:
         """
         site = self._site
         deadline = site.clock.monotonic() + site.settings.queue_timeout
+        deaths = 0
         while not site.ending:
             if not site.holder.lives:
                 await site.holder.ensure()
             entry = site.entries.get(key)
             if entry is None:
-                self._in_time(None, deadline)
-                entry = self._opening.begin(key, tenant, workspace_id)
+                entry = await self._begun(key, tenant, workspace_id, deadline)
+            if entry is None:
+                continue
             if entry.phase is not Phase.OPEN:
                 await self._settled(entry, deadline)
             elif (found := await self._found(entry, member)) is not None:
                 return entry, found
+            elif entry.recovering:
+                deaths += 1
+                self._in_lives(entry, deaths)
         raise WorkspaceClosedError("the manager closes; it makes no workspaces")
+
+    def _in_lives(self, entry: Entry, deaths: int) -> None:
+        """Go on, unless its sandbox has died too often.
+
+        Raises:
+            SandboxLostError: It has.
+        """
+        if deaths > _DEATHS:
+            raise SandboxLostError(
+                f"the sandbox of {entry.workspace_id} ends as soon as it is made: look "
+                "at its limits and its audit log, and ask again",
+                backend=self._site.making.backend,
+            )
+
+    async def _begun(
+        self, key: str, tenant: Tenant, workspace_id: str, deadline: float
+    ) -> Entry | None:
+        """Begin to open one, unless somebody deletes it: then wait for that."""
+        self._in_time(None, deadline)
+        over = self._site.entries.reservation(key)
+        if over is None:
+            return self._opening.begin(key, tenant, workspace_id)
+        await self._site.clock.wait(over, deadline - self._site.clock.monotonic())
+        return None
 
     async def _found(self, entry: Entry, member: Tenant | None) -> WorkspaceBase | None:
         """Return an entry's workspace, if it is still open and lives."""
@@ -83,7 +115,7 @@ class Reach:
         if quiet and not await self._answers(entry, workspace):
             return None
         if member is not None:
-            self._join(entry, member)
+            self.join(entry, member)
         site.entries.touch(entry)
         return workspace
 
@@ -102,7 +134,7 @@ class Reach:
             self._opening.recover(entry)
         return answered
 
-    def _join(self, entry: Entry, member: Tenant) -> None:
+    def join(self, entry: Entry, member: Tenant) -> None:
         """Let the store remember who uses it; nobody waits for that."""
         who = (member.agent, member.session)
         if who not in entry.members:

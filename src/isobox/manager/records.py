@@ -43,6 +43,19 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A store and the directory that belongs to it.
+
+    Attributes:
+        identity: What both have, and no other store and directory.
+        basedir: The directory's absolute path, where it was last used.
+    """
+
+    identity: str
+    basedir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A workspace as a store knows it.
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from isobox.errors import StoreError, WorkspaceClosedError
+from isobox._channel.background import Background
+from isobox.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    StoreError,
+    WorkspaceClosedError,
+)
+from isobox.manager import deployment
 from isobox.manager.closing import Closing
 from isobox.manager.debts import Debts
 from isobox.manager.deleting import Deleting
@@ -22,7 +29,7 @@ from isobox.manager.places import Places
 from isobox.manager.purge import Purge
 from isobox.manager.reach import Reach
 from isobox.manager.rebuild import Rebuild
-from isobox.manager.settings import count, positive
+from isobox.manager.settings import count, rate
 from isobox.manager.site import Settings, Site
 from isobox.manager.spares import Spares
 from isobox.manager.store import Store
@@ -75,7 +82,7 @@ class Running:
                 most=count("max_creating", max_creating),
                 rate=None
                 if creation_rate is None
-                else positive("creation_rate", creation_rate),
+                else rate("creation_rate", creation_rate),
                 limit=count("queue_limit", queue_limit),
             ),
             holder=Holder(
@@ -91,28 +98,48 @@ class Running:
         self._closing = Closing(self.site, self._debts)
         self._opening = Opening(self.site, self._closing, self._debts, self._spares)
         self.reach = Reach(self.site, self._opening)
-        self.sweep = Sweep(self.site, self._closing, self._debts, self._spares)
-        self.deleting = Deleting(self.site, self._closing, self.sweep)
-        self.purge = Purge(self.site, self.reach, self.deleting)
         self.rebuild = Rebuild(self.site)
+        self.sweep = Sweep(
+            self.site, self._closing, self._debts, self._spares, self.rebuild
+        )
+        self.deleting = Deleting(self.site, self._opening, self._closing, self.sweep)
+        self.purge = Purge(self.site, self.reach, self.deleting)
         self._loops = Loops(self.site, self._closing, self._debts, self.sweep)
-        self._open = False
+        self._open = self._opens = False
 
     async def open(self) -> None:
         """Be ready; see the manager's `open`."""
-        if self._open:
-            return
+        if self._open or self._opens:
+            raise ConflictError(
+                "the manager is open already, and who opened it closes it for all: "
+                "use it as it is"
+            )
+        self._opens = True
+        try:
+            await self._opened()
+        finally:
+            self._opens = False
+
+    async def _opened(self) -> None:
         self.site.places.open()
         await self.site.store.open()
+        # What is opened here may have been made before a fork.
+        self.site.holder.begin()
         try:
+            self.site.making.deployment = await deployment.agreed(
+                self.site.store, self.site.places, self.site.holder.now()
+            )
             await self.site.holder.ensure()
             await self.rebuild.at_start()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._leave()
             raise
+        self.site.jobs, self.site.ending = Background(), False
+        self._spares.open()
         await self.site.jobs.open()
-        for loop in (self._loops.beat, self._loops.look, self._loops.sweep):
+        loops = self._loops
+        for loop in (loops.beat, loops.look, loops.close, loops.delete):
             self.site.start(loop)
         self.site.start(self.rebuild.remove_orphans)
         self._spares.replenish()
@@ -141,7 +168,8 @@ class Running:
         """
         if not self._open:
             raise WorkspaceClosedError(
-                "the manager is not open; use `async with`, or call open() first"
+                "the manager is not open: call open() first, or use it in a `with` "
+                "block"
             )
 
     async def find(self, workspace_id: str) -> Record | None:
@@ -207,6 +235,11 @@ class Running:
 def _store(given: Store | str | os.PathLike[str] | None, places: Places) -> Store:
     if isinstance(given, Store):
         return given
+    if given is not None and not isinstance(given, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentError(
+            f"store={given!r:.200}: give a path, a URL such as postgresql://..., or a "
+            "Store"
+        )
     # SQLAlchemy is large, and a store of one's own needs none.
     from isobox.manager.sql import SqlStore  # noqa: PLC0415
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+from typing import cast
+
 from isobox.errors import InvalidArgumentError
 from isobox.manager.site import Settings
 
@@ -28,12 +32,7 @@ def checked(
     Raises:
         InvalidArgumentError: One cannot be honoured.
     """
-    if holder_timeout < 2 * heartbeat:
-        raise InvalidArgumentError(
-            f"holder_timeout={holder_timeout} is less than twice heartbeat="
-            f"{heartbeat}: one late beat would lose every workspace"
-        )
-    return Settings(
+    told = Settings(
         ttl=positive("ttl", ttl),
         retention=None if retention is None else seconds("retention", retention),
         max_live=_most("max_live", max_live),
@@ -43,11 +42,18 @@ def checked(
         evict_after=seconds("evict_after", evict_after),
         handover_after=seconds("handover_after", handover_after),
         sweep_interval=positive(
-            "sweep_interval", sweep_interval or min(max(ttl / 10, 1.0), 60.0)
+            "sweep_interval",
+            min(max(ttl / 10, 1.0), 60.0) if sweep_interval is None else sweep_interval,
         ),
         heartbeat=positive("heartbeat", heartbeat),
         holder_timeout=positive("holder_timeout", holder_timeout),
     )
+    if holder_timeout < 2 * heartbeat:
+        raise InvalidArgumentError(
+            f"holder_timeout={holder_timeout} is less than twice heartbeat="
+            f"{heartbeat}: one late beat would lose every workspace"
+        )
+    return told
 
 
 def count(name: str, given: object, *, least: int = 1) -> int:
@@ -60,6 +66,39 @@ def count(name: str, given: object, *, least: int = 1) -> int:
         raise InvalidArgumentError(
             f"{name}={given!r:.200} is no whole number from {least}"
         )
+    return given
+
+
+def called(name: str, given: object, *, waits: bool = True) -> None:
+    """Refuse what is neither None nor can be called, or is called in vain.
+
+    Raises:
+        InvalidArgumentError: It is no function, or one that would be awaited where
+            nobody `waits`.
+    """
+    if given is None:
+        return
+    if not callable(given):
+        raise InvalidArgumentError(f"{name}={given!r:.200} is no function")
+    if not waits and (_is_async(given) or _is_async(type(given).__call__)):
+        raise InvalidArgumentError(
+            f"{name} is an async function, which nobody awaits: give one that returns "
+            "at once"
+        )
+
+
+def _is_async(given: object) -> bool:
+    return inspect.iscoroutinefunction(given)
+
+
+def yes_or_no(name: str, given: object) -> bool:
+    """Return a choice.
+
+    Raises:
+        InvalidArgumentError: It is none.
+    """
+    if not isinstance(given, bool):
+        raise InvalidArgumentError(f"{name}={given!r:.200} is neither True nor False")
     return given
 
 
@@ -79,7 +118,7 @@ def seconds(name: str, given: object) -> float:
 
 
 def positive(name: str, given: object) -> float:
-    """Return a time, or a rate, that is more than nothing.
+    """Return a time that is more than nothing.
 
     Raises:
         InvalidArgumentError: It is not.
@@ -87,6 +126,40 @@ def positive(name: str, given: object) -> float:
     if not (value := seconds(name, given)):
         raise InvalidArgumentError(f"{name}=0: give more than nothing")
     return value
+
+
+def rate(name: str, given: object) -> float:
+    """Return how many in a second.
+
+    Raises:
+        InvalidArgumentError: It is no number, not more than nothing, or without end.
+    """
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, int | float)
+        or not 0 < given <= _LONGEST
+    ):
+        raise InvalidArgumentError(
+            f"{name}={given!r:.200} is no number of workspaces in a second: give more "
+            "than 0, or None for no bound"
+        )
+    return given
+
+
+def directory(name: str, given: object) -> str:
+    """Return a path of the host, absolute and without links.
+
+    Raises:
+        InvalidArgumentError: It is none.
+    """
+    path: object = given
+    if isinstance(given, os.PathLike):
+        path = os.fspath(cast("os.PathLike[str]", given))
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise InvalidArgumentError(
+            f"{name}={given!r:.200} is no path: name a directory"
+        )
+    return os.path.realpath(os.path.expanduser(path))
 
 
 def _most(name: str, given: object) -> int | None:

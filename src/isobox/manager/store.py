@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from isobox.manager.records import Answer, Claim, Record, State, Tenant
+    from isobox.manager.records import (
+        Answer,
+        Claim,
+        Deployment,
+        Record,
+        State,
+        Tenant,
+    )
+
+_PAGE: Final = 100
 
 
 class Store(ABC):
@@ -50,6 +59,19 @@ class Store(ABC):
 
         A database server has one, which hosts with clocks of their own agree on;
         a file has none: its hosts are one.
+        """
+
+    # -- where it belongs ------------------------------------------------------
+
+    @abstractmethod
+    async def deployment(self) -> Deployment | None:
+        """Return which deployment it is of; None if none has said so yet."""
+
+    @abstractmethod
+    async def deploy(self, deployment: Deployment) -> Deployment:
+        """Be of a deployment, unless it is of one already; returns of which it is.
+
+        Of its own it remembers where the directory is now.
         """
 
     # -- holders --------------------------------------------------------------
@@ -134,6 +156,18 @@ class Store(ABC):
         """
 
     @abstractmethod
+    async def begin(self, record: Record, now: float, most: int | None) -> bool:
+        """Enter what its holder, the record's only one, will make a spare of.
+
+        It is `making` until it is said to be a `spare`, and no claim gets it before.
+        False if `most` count for the quota of all already: nothing is entered.
+
+        Raises:
+            HolderExpiredError: The holder is dead.
+            InvalidArgumentError: It has a tenant or a key, or not one holder.
+        """
+
+    @abstractmethod
     async def spare(self, record: Record, now: float) -> None:
         """Enter a spare that its holder, the record's only one, has open.
 
@@ -199,6 +233,26 @@ class Store(ABC):
         limit: int = 1000,
     ) -> Sequence[Record]:
         """Return workspaces by their id, those after `after`; spares with no user."""
+
+    async def every(
+        self,
+        now: float,
+        *,
+        user: str,
+        agent: str | None = None,
+        session: str | None = None,
+    ) -> AsyncGenerator[Record]:
+        """Yield all of a user's workspaces by their id, as `records` has them."""
+        after = None
+        while True:
+            page = await self.records(
+                now, user=user, agent=agent, session=session, after=after, limit=_PAGE
+            )
+            for record in page:
+                yield record
+            if len(page) < _PAGE:
+                return
+            after = page[-1].workspace_id
 
     @abstractmethod
     async def counts(self, now: float) -> Mapping[State, int]:

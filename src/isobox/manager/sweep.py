@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from isobox.manager.closing import Closing
     from isobox.manager.debts import Debts
+    from isobox.manager.rebuild import Rebuild
     from isobox.manager.records import Record
     from isobox.manager.site import Site
     from isobox.manager.spares import Spares
@@ -30,15 +31,22 @@ class Sweep:
     """Closes and deletes what is due; the cost is by what is due."""
 
     def __init__(
-        self, site: Site, closing: Closing, debts: Debts, spares: Spares
+        self,
+        site: Site,
+        closing: Closing,
+        debts: Debts,
+        spares: Spares,
+        rebuild: Rebuild,
     ) -> None:
         self._site = site
         self._closing = closing
         self._debts = debts
         self._spares = spares
+        self._rebuild = rebuild
         #: What this process was to delete, when it was last heard of.
         self._doubtful: dict[str, Record] = {}
-        self._lock = anyio.Lock()
+        # Each its own: a tenant's tree that takes hours to remove keeps nothing open.
+        self._close_lock, self._delete_lock = anyio.Lock(), anyio.Lock()
 
     async def run(self) -> None:
         """Do it once; what is idle here is being closed when this returns.
@@ -46,15 +54,34 @@ class Sweep:
         Raises:
             StoreError: The store cannot be asked.
         """
-        async with self._lock:
+        await self.close_due()
+        await self.delete_due()
+
+    async def close_due(self) -> None:
+        """Close what is idle; what is so here is being closed when this returns.
+
+        Raises:
+            StoreError: The store cannot be asked.
+        """
+        async with self._close_lock:
             await self._site.holder.ensure()
             self._closing.reap()
             await self._debts.pay()
             await self._close_abandoned()
+        self._spares.replenish()
+
+    async def delete_due(self) -> None:
+        """Delete what was closed for long enough, however long its files take.
+
+        Raises:
+            StoreError: The store cannot be asked.
+        """
+        async with self._delete_lock:
+            await self._site.holder.ensure()
             await self._delete_forgotten()
+            await self._rebuild.remove_orphans()
             await self._retry()
             await self._site.places.empty_trash()
-        self._spares.replenish()
 
     async def _close_abandoned(self) -> None:
         site, full = self._site, True
@@ -107,6 +134,7 @@ class Sweep:
         site, holder = self._site, record.holders[0]
         try:
             await self._discard(record)
+            site.places.complete(record, holder)
             await site.store.closed(record.workspace_id, holder, site.holder.now())
         except StoreError:
             self._debts.owe_of(record, holder)

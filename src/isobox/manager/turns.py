@@ -8,6 +8,8 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from isobox.errors import QuotaError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class Ticket:
         self.user = user
         self.number = number
         self.turn: asyncio.Future[None] | None = None
-        self.rank_before = 0
+        self.rank = self.rank_before = 0
 
 
 class Turns:
@@ -57,9 +59,15 @@ class Turns:
         self._tickets: Counter[str | None] = Counter()
         self._waiting = 0
         self._running = 0
+        #: Those that have a turn and do not know yet whether there is room.
+        self._asking: set[Ticket] = set()
+        #: Whether there was no room for one of those that have tickets now.
+        self._tight = False
         self._blocked = False
         self._blocked_users: set[str | None] = set()
         self._next = 0.0
+        #: Sandboxes that have died need no room, but not all are made again at once.
+        self.recovering = anyio.Semaphore(most)
         self._timer: Timer | None = None
         self._due = 0.0
 
@@ -70,11 +78,8 @@ class Turns:
         Raises:
             QuotaError: Too many wait.
         """
-        if self._waiting >= self._limit:
-            raise QuotaError(
-                f"{self._limit} workspaces wait already to be made; try again later, "
-                "or give the manager a larger queue_limit"
-            )
+        if self._waiting >= self._limit and not self._make_way(user):
+            raise self._too_many()
         self._ranks.setdefault(user, next(self._numbers))
         self._tickets[user] += 1
         try:
@@ -84,6 +89,7 @@ class Turns:
             if not self._tickets[user]:
                 del self._tickets[user], self._ranks[user]
                 self._blocked_users.discard(user)
+                self._tight = self._tight and bool(self._tickets)
 
     @contextlib.asynccontextmanager
     async def turn(self, ticket: Ticket) -> AsyncGenerator[None]:
@@ -98,9 +104,28 @@ class Turns:
         finally:
             self._leave(ticket, turn)
 
+    def _make_way(self, user: str | None) -> bool:
+        """Refuse the last of who has the most waiting, if that is somebody else."""
+        longest = max(self._lines, key=lambda each: len(self._lines[each]))
+        line = self._lines[longest]
+        if len(line) <= len(self._lines.get(user, ())) + 1:
+            return False
+        last = line[max(line)]
+        assert last.turn is not None  # noqa: S101 - it waits for it
+        if not last.turn.done():
+            last.turn.set_exception(self._too_many())
+        self._drop(last)
+        return True
+
+    def _too_many(self) -> QuotaError:
+        return QuotaError(
+            f"{self._limit} workspaces wait already to be made; try again later, "
+            "or give the manager a larger queue_limit"
+        )
+
     def unused(self, ticket: Ticket) -> None:
-        """Give back the turn that a ticket has: nothing was made."""
-        self._ranks[ticket.user] = ticket.rank_before
+        """Say that nothing was made in a ticket's turn; its user has had it."""
+        del ticket
         self._next -= self._pause or 0.0
 
     def full(self, ticket: Ticket, *, of_user: bool) -> None:
@@ -109,8 +134,17 @@ class Turns:
         if of_user:
             self._blocked_users.add(ticket.user)
         else:
-            self._blocked = True
+            if self._ranks[ticket.user] == ticket.rank:
+                # Whoever comes first to no room is the first to have some. With a
+                # later turn, its user has been heard already.
+                self._ranks[ticket.user] = ticket.rank_before
+            self._blocked = self._tight = True
         self._look_in(_LOOK)
+
+    def granted(self, ticket: Ticket) -> None:
+        """Say that there is room, which is the ticket's; the next may ask for some."""
+        self._asking.discard(ticket)
+        self._give()
 
     def room(self) -> None:
         """Say that there may be room again."""
@@ -119,9 +153,10 @@ class Turns:
         self._give()
 
     def _leave(self, ticket: Ticket, turn: asyncio.Future[None]) -> None:
+        self._asking.discard(ticket)
         if ticket.number in self._lines.get(ticket.user, {}):
             self._drop(ticket)
-        elif not turn.cancelled():
+        elif not turn.cancelled() and turn.exception() is None:
             self._running -= 1
         self._give()
 
@@ -133,7 +168,7 @@ class Turns:
             del self._lines[ticket.user]
 
     def _give(self) -> None:
-        while self._running < self._most and not self._blocked:
+        while self._may_ask():
             users = [user for user in self._lines if user not in self._blocked_users]
             if not users:
                 return
@@ -146,9 +181,17 @@ class Turns:
             if not ticket.turn.done():
                 self._give_to(ticket, ticket.turn)
 
+    def _may_ask(self) -> bool:
+        if self._blocked or self._running >= self._most:
+            return False
+        # One at a time: else what is closed for the first is the second's, whose
+        # question comes to the store just after it.
+        return not (self._tight and self._asking)
+
     def _give_to(self, ticket: Ticket, turn: asyncio.Future[None]) -> None:
         ticket.rank_before = self._ranks[ticket.user]
-        self._ranks[ticket.user] = next(self._numbers)
+        ticket.rank = self._ranks[ticket.user] = next(self._numbers)
+        self._asking.add(ticket)
         self._running += 1
         turn.set_result(None)
 

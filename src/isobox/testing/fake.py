@@ -94,13 +94,17 @@ class MemorySandbox(Sandbox):
     def __init__(self, spec: abc.SandboxSpec) -> None:
         self.root = "/workspace"
         self.capabilities = _CAPABILITIES
-        self.tree = _furnished()
+        self.tree = self._files()
         self._env = {**_ENV, **spec.env}
         self._processes: list[MemoryProcess] = []
         self._started = 0
         self._snapshots: dict[str, Node] = {}
         self._calls: set[anyio.CancelScope] = set()
         self._lost = False
+
+    def _files(self) -> Tree:
+        """Return what there is at the beginning."""
+        return furnished()
 
     # -- commands -----------------------------------------------------------
 
@@ -466,7 +470,8 @@ class MemoryWorkspace(WorkspaceBase):
         return MemoryProvider(self.kind)
 
 
-def _furnished() -> Tree:
+def furnished() -> Tree:
+    """Return the files that a sandbox begins with."""
     tree = Tree()
     for path in _DIRECTORIES:
         tree.make_directories(path)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 
 import anyio
+import anyio.to_thread
 import pytest
 from tests.unit.cli.command_line import FOUND, PATIENCE
 
@@ -199,6 +202,15 @@ def test_cp_needs_one_side_inside(isobox, made, source, target):
     assert b"ID:PATH" in done.stderr
 
 
+@pytest.mark.parametrize("source", ["..", "sub/../..", "sub/.."])
+def test_cp_never_goes_above_the_target(isobox, made, tmp_path, source):
+    workspace = made("ada")
+    (tmp_path / "out" / "deep").mkdir(parents=True)
+    assert isobox("exec", workspace, "mkdir", "sub").returncode == 0
+    isobox("cp", f"{workspace}:{source}", "out/deep")
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["deep"]
+
+
 def test_cp_of_nothing(isobox, made):
     done = isobox("cp", f"{made('ada')}:nothing", "here")
     assert done.returncode == 125
@@ -324,13 +336,75 @@ def test_gc_leaves_what_a_living_process_has(isobox, tmp_path):
 
 def test_gc_rebuilds_a_store_that_was_lost(isobox, made, basedir):
     workspace = made("ada")
-    for name in os.listdir(basedir):
-        if name.startswith("manager.db"):
-            (basedir / name).unlink()
-    made("bob")  # A store that knows something else.
+    made("bob")
+    # A store that knows something else, so that no start rebuilds it.
+    with closing(sqlite3.connect(basedir / "manager.db")) as store, store:
+        store.execute("DELETE FROM isobox_workspaces WHERE user_id = 'ada'")
     before = set(states(basedir))
+    assert workspace not in before
     done = isobox("gc", "--rebuild")
     assert done.returncode == 0
-    assert b"workspaces were entered" in done.stderr
+    assert done.stderr == b"isobox: 1 workspace was entered\n"
     assert set(states(basedir)) == before | {workspace}
     assert isobox("exec", workspace, "cat", "notes").stdout == b"of ada"
+
+
+def test_gc_says_how_many_an_empty_store_has_got(isobox, made, basedir):
+    workspaces = {made("ada"), made("bob")}
+    for each in basedir.glob("manager.db*"):
+        each.unlink()
+    done = isobox("gc", "--rebuild")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"isobox: 2 workspaces were entered\n"
+    assert set(states(basedir)) == workspaces
+
+
+def test_gc_does_not_say_what_is_due_after_a_rebuild(isobox, made, basedir):
+    made("ada")
+    for each in basedir.glob("manager.db*"):
+        each.unlink()
+    done = isobox("gc", "--rebuild", "--dry-run")
+    assert done.returncode == 125
+    assert b"run `isobox gc --rebuild` first" in done.stderr
+    assert not list(basedir.glob("manager.db*"))
+
+
+def test_gc_for_docker_needs_no_image(isobox, made, basedir):
+    workspace = made("ada")
+    assert told(isobox("gc", "--json", "--backend", "docker", "--retention", "0")) == [
+        ("delete", workspace)
+    ]
+    assert states(basedir) == {}
+
+
+def test_rm_of_a_spare_says_that_it_is_one(isobox, basedir):
+    async def work():
+        async with WorkspaceManager(
+            LocalWorkspace, basedir=basedir, prewarm=1
+        ) as manager:
+            while not manager.stats().spares:
+                await anyio.sleep(0.01)
+            (spare,) = await manager.list_workspaces()
+            command = partial(isobox, "rm", "--yes", spare.workspace_id)
+            return await anyio.to_thread.run_sync(command)
+
+    done = anyio.run(work)
+    assert done.returncode == 125
+    assert b"is a spare and nobody's yet" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("rm", "--yes", "ID"), ("exec", "ID", "true"), ("gc",)]
+)
+def test_another_base_directory_is_refused(isobox, made, basedir, tmp_path, command):
+    workspace = made("ada")
+    words = [workspace if one == "ID" else one for one in command]
+    where = ("--store", str(basedir / "manager.db"), "--basedir", str(tmp_path / "no"))
+    for more in ((), ("--dry-run",)) if command == ("gc",) else ((),):
+        options = [*more, *where]
+        if command == ("gc",):
+            options += ["--ttl", "0", "--retention", "0"]
+        done = isobox(words[0], *options, *words[1:])
+        assert (done.returncode, done.stdout) == (125, b"")
+        assert str(basedir).encode() in done.stderr
+    assert states(basedir) == {workspace: State.CLOSED}

@@ -46,6 +46,10 @@ async def world(tmp_path):
         await world.end()
 
 
+def places(world):
+    return {each for each in os.listdir(world.basedir) if each[0] != "."}
+
+
 def kinds(process):
     return dict(process.site.events.counters)
 
@@ -94,7 +98,7 @@ class TestRequests:
         asked = [process.manager.get_workspace(*ME) for _ in range(3)]
         found = await world.done(asyncio.gather(*asked, return_exceptions=True))
         assert found == [broken] * 3
-        assert os.listdir(world.basedir) == [".trash"]
+        assert not places(world)
         assert not await process.manager.list_workspaces()
         assert kinds(process)["failed"] == 1
         monkeypatch.undo()
@@ -203,7 +207,7 @@ class TestUse:
         assert row.state is State.CLOSED
         await world.advance(60)
         assert not await process.manager.list_workspaces()
-        assert os.listdir(world.basedir) == [".trash"]
+        assert not places(world)
         assert kinds(process)["deleted"] == 1
 
     async def test_a_sandbox_that_died_comes_back(self, world):
@@ -293,7 +297,7 @@ class TestOwners:
         await world.done(process.manager.delete_workspace(name, user_id="ann"))
         with pytest.raises(NotEntitledError):
             await process.manager.delete_workspace(name, user_id="ann")
-        assert os.listdir(world.basedir) == [".trash"]
+        assert not places(world)
 
     async def test_who_asks_while_it_is_deleted_gets_a_new_one(self, world):
         process = await world.start()
@@ -440,9 +444,9 @@ class TestSpares:
         last = await world.start()
         await world.advance(25)
         await world.done(last.manager.sweep())
-        assert os.listdir(world.basedir) == [".trash"]
+        assert not places(world)
 
-    @pytest.mark.parametrize("steps", range(4, 10))
+    @pytest.mark.parametrize("steps", range(10, 16))
     async def test_of_one_that_died_while_making_it(self, world, steps):
         process = await world.start(prewarm=1, dies_in=steps)
         await world.settle()
@@ -450,7 +454,7 @@ class TestSpares:
         await world.advance(25)
         last = await world.start()
         await world.done(last.manager.sweep())
-        assert os.listdir(world.basedir) == [".trash"]
+        assert not places(world)
 
 
 class TestProcesses:
@@ -510,7 +514,7 @@ class TestProcesses:
         name = (await get(world, one)).workspace_id
         await world.done(other.manager.delete_workspace(name, user_id="ann"))
         assert not one.open
-        assert os.listdir(world.basedir) == [".trash"]
+        assert not places(world)
 
     async def test_quotas_are_of_all(self, world):
         one = await world.start(max_live=1)

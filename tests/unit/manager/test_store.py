@@ -581,6 +581,29 @@ class Spares:
         with pytest.raises(InvalidArgumentError, match="one holder"):
             await store.spare(spare("a", **how), 1)
 
+    async def test_what_becomes_a_spare_counts_and_is_not_given_away(self, store):
+        await alive(store, "a")
+        assert await store.begin(spare("a"), 1, 1)
+        assert await store.begin(spare("a"), 1, 1), "again is nothing"
+        assert not await store.begin(spare("a", "more"), 1, 1)
+        assert await store.begin(spare("a", "more"), 1, None)
+        assert (await known(store, "w-spare")).state is State.MAKING
+        full = await store.claim(asked("a", spare=True, most=2), 1)
+        assert full == Full(of_user=False, most=2)
+        await store.spare(spare("a"), 1)
+        assert (await known(store, "w-spare")).state is State.SPARE
+        answer = await granted(store, "a", spare=True, most=2)
+        assert answer.record.workspace_id == "w-spare"
+
+    async def test_what_a_dead_holder_was_making_a_spare_of_is_deleted(self, store):
+        await store.beat("a", 0, 5, {})
+        await alive(store, "b")
+        await store.begin(spare("a"), 1, None)
+        (taken,) = await store.abandoned("b", 9, idle_since=0, limit=9)
+        assert (taken.workspace_id, taken.state) == ("w-spare", State.DELETING)
+        with pytest.raises(HolderExpiredError):
+            await store.begin(spare("a", "more"), 9, None)
+
     async def test_a_spare_has_an_id_of_its_own(self, store):
         await alive(store, "a")
         await live(store, "a")

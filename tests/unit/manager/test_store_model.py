@@ -318,7 +318,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(ids) == min(limit, len(due))
         assert set(ids) <= due.keys()
         left = [due[one] for one in due.keys() - set(ids)]
-        assert max((due[one] for one in ids), default=0) <= min(left, default=1e9)
+        assert max((due[one] for one in ids), default=-1e9) <= min(left, default=1e9)
 
     @rule(holder=HOLDERS, age=st.none() | AGES, limit=LIMITS)
     def forgotten(self, holder, age, limit):

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from tests.stores import LONG, alive, asked, granted, live
 
@@ -159,6 +160,21 @@ class TestFile:
             other.close()
             assert await store.beat("a", 0, 1, {}) == ()
 
+    @pytest.mark.parametrize("again", [True, False])
+    async def test_one_that_was_removed_is_no_store_any_more(self, tmp_path, again):
+        path = tmp_path / "manager.db"
+        async with SqlStore(path) as store:
+            assert await store.beat("holder", 0, LONG, {}) == ()
+            for each in tmp_path.glob("manager.db*"):
+                each.unlink()
+            if again:
+                async with SqlStore(path) as other:
+                    assert await other.holders(0) == []
+            with pytest.raises(StoreError):
+                await store.beat("holder", 1, LONG, {})
+            with pytest.raises(StoreError):
+                await store.find("w", 0)
+
     async def test_it_outlives_its_processes(self, tmp_path):
         for number in range(3):
             async with SqlStore(tmp_path / "manager.db") as store:
@@ -253,7 +269,7 @@ async def test_a_store_is_opened_first(where):
 
 async def change(store, statement):
     """Do what another program might have done."""
-    await store._database.write(lambda c: c.exec_driver_sql(statement))
+    await store._database.write(lambda t: t.change(text(statement)))
 
 
 async def test_tables_of_another_version_are_refused(where):

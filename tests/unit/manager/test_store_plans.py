@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pytest
 from sqlalchemy import event, insert, text
 from tests.stores import LONG, alive, asked
 
 from isobox.manager.records import State
-from isobox.manager.sql import SqlStore, tables
+from isobox.manager.sql import SqlStore, direct, sqlite, tables
+from isobox.manager.sql.direct import Direct
+from isobox.manager.sql.transaction import NOTHING
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +31,8 @@ def _rows():
             "key": f"k{number}",
             "user_digest": f"u{number % 300}",
             "user_id": f"u{number % 300}",
+            "agent_id": None,
+            "session_id": None,
             "backend": "local",
             "place": f"w-{number:06}.0",
             "state": state.value,
@@ -39,7 +44,7 @@ def _rows():
         }
 
 
-def fill(connection):
+def fill(transaction):
     """Enter many workspaces without asking the store."""
     rows = list(_rows())
     held = [
@@ -47,21 +52,57 @@ def fill(connection):
         for n, row in enumerate(rows)
         if row["held"]
     ]
-    connection.execute(insert(tables.workspaces), rows)
-    connection.execute(insert(tables.holds), held)
-    connection.execute(text("ANALYZE"))
+    transaction.change_each(insert(tables.workspaces), rows)
+    transaction.change_each(insert(tables.holds), held)
+    transaction.change(text("ANALYZE"))
+
+
+ASKED = ("SELECT", "UPDATE", "DELETE")
+
+
+class Explained(Direct):
+    """Also asks SQLite how it goes about each statement."""
+
+    found: ClassVar[list] = []
+
+    def rows(self, statement, values=NOTHING):
+        self._explain(statement, values)
+        return super().rows(statement, values)
+
+    def change(self, statement, values=NOTHING):
+        self._explain(statement, values)
+        return super().change(statement, values)
+
+    def change_each(self, statement, each):
+        for values in each[:1]:
+            self._explain(statement, values)
+        super().change_each(statement, each)
+
+    def _explain(self, statement, values):
+        its = direct._prepared(statement)
+        if its.text.startswith(ASKED):
+            plan = f"EXPLAIN QUERY PLAN {its.text}"
+            steps = self._cursor.execute(plan, its.bound(values)).fetchall()
+            self.found.append((its.text, steps))
+
+
+@pytest.fixture
+def explained(monkeypatch):
+    """Collect how SQLite goes about each statement."""
+    monkeypatch.setattr(Explained, "found", [])
+    monkeypatch.setattr(sqlite, "Direct", Explained)
+    return Explained.found
 
 
 @contextmanager
-def plans(store, explain):
-    """Collect how the database goes about each statement."""
-    database = store._database
-    engine = getattr(database._engine, "sync_engine", database._engine)
+def plans(store):
+    """Collect how PostgreSQL goes about each statement."""
+    engine = store._database._engine.sync_engine
     found = []
 
     def look(connection, cursor, statement, parameters, context, executemany):
-        if statement.startswith(("SELECT", "UPDATE", "DELETE")) and not executemany:
-            cursor.execute(f"{explain} {statement}", parameters)
+        if statement.startswith(ASKED) and not executemany:
+            cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
             found.append((statement, cursor.fetchall()))
 
     event.listen(engine, "before_cursor_execute", look)
@@ -97,10 +138,10 @@ class TestSqlite:
     def where(self, tmp_path):
         return tmp_path / "manager.db"
 
-    async def test_no_table_is_read_whole(self, full):
-        with plans(full, "EXPLAIN QUERY PLAN") as found:
-            await ask(full)
-        steps = [(step[-1], sql) for sql, plan in found for step in plan]
+    async def test_no_table_is_read_whole(self, full, explained):
+        explained.clear()
+        await ask(full)
+        steps = [(step[-1], sql) for sql, plan in explained for step in plan]
         scans = [
             (step, sql)
             for step, sql in steps
@@ -109,10 +150,10 @@ class TestSqlite:
         assert len(steps) > 30
         assert scans == []
 
-    async def test_counting_reads_an_index_alone(self, full):
-        with plans(full, "EXPLAIN QUERY PLAN") as found:
-            await full.counts(1)
-        assert "USING COVERING INDEX" in str(found)
+    async def test_counting_reads_an_index_alone(self, full, explained):
+        explained.clear()
+        await full.counts(1)
+        assert "USING COVERING INDEX" in str(explained)
 
 
 class TestPostgres:
@@ -121,7 +162,7 @@ class TestPostgres:
         return postgres.place()
 
     async def test_no_table_is_read_whole(self, full):
-        with plans(full, "EXPLAIN (FORMAT JSON)") as found:
+        with plans(full) as found:
             await ask(full)
         scans = [
             (node["Relation Name"], sql)

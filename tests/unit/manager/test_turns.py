@@ -27,6 +27,7 @@ class Line:
         self.got = []
         self.full = {}
         self.over = {}
+        self.have = {}
         self.tasks = []
 
     async def ask(self, user, name=None):
@@ -41,6 +42,7 @@ class Line:
             while True:
                 async with self.turns.turn(ticket):
                     self.got.append(name)
+                    self.have[name] = ticket
                     if name not in self.full:
                         await self.over[name].wait()
                         return
@@ -159,7 +161,42 @@ async def test_nobody_gets_a_turn_where_there_is_no_room():
     del line.full["a"]
     line.turns.room()
     await calm()
+    line.turns.granted(line.have["a"])
+    await calm()
     assert line.got == ["a", "a", "b"]
+    await line.end_all()
+
+
+async def test_where_there_was_no_room_they_ask_one_by_one():
+    line = Line(most=3)
+    line.full["a"] = False
+    await line.ask("a")
+    await line.ask("b")
+    await line.ask("c")
+    del line.full["a"]
+    line.turns.room()
+    await calm()
+    assert line.got == ["a", "a"]
+    line.turns.granted(line.have["a"])
+    await calm()
+    assert line.got == ["a", "a", "b"]
+    await line.end_all()
+    assert not line.turns._tight
+    assert not line.turns._asking
+
+
+async def test_one_with_many_turns_at_once_gets_no_earlier_one_back():
+    line = Line(most=2)
+    for name in ("a0", "c", "b", "a1", "a2"):
+        await line.ask(name[0], name)
+    await line.end("c")
+    assert line.got == ["a0", "c", "a1"]
+    line.turns.granted(line.have["a1"])
+    line.turns.full(line.have["a0"], of_user=False)
+    await line.end("a0")
+    line.turns.room()
+    await calm()
+    assert line.got[-1] == "b"
     await line.end_all()
 
 

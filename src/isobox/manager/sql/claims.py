@@ -14,9 +14,8 @@ from isobox.manager.sql.database import CrossedError
 from isobox.manager.sql.tables import holds, workspaces
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, RowMapping
-
     from isobox.manager.records import Answer, Claim
+    from isobox.manager.sql.transaction import Row, Transaction
 
 #: The states of what its holder has open.
 _OPEN: Final = frozenset((State.MAKING, State.LIVE))
@@ -39,7 +38,7 @@ _SPARE: Final = (
 )
 
 
-def claim(connection: Connection, asked: Claim, now: float) -> Answer:
+def claim(transaction: Transaction, asked: Claim, now: float) -> Answer:
     """Give a tenant's workspace to a holder, if it can be given.
 
     Raises:
@@ -47,25 +46,25 @@ def claim(connection: Connection, asked: Claim, now: float) -> Answer:
         InvalidArgumentError: The workspace is of another backend.
         StoreError: Its row is not one that this version writes.
     """
-    quotas.count_alone(connection, asked)
-    holding.require(connection, asked.holder, now)
-    row = holding.locked_of(connection, asked.key)
+    quotas.count_alone(transaction, asked)
+    holding.require(transaction, asked.holder, now)
+    row = holding.locked_of(transaction, asked.key)
     if row is None:
-        return _first(connection, asked, now)
-    return _again(connection, asked, now, recorded(connection, row))
+        return _first(transaction, asked, now)
+    return _again(transaction, asked, now, recorded(transaction, row))
 
 
-def recorded(connection: Connection, row: RowMapping) -> Record:
+def recorded(transaction: Transaction, row: Row) -> Record:
     """Return the record of a row that is locked.
 
     Raises:
         StoreError: It is none that this version writes.
     """
-    its = holding.holders_of(connection, row["workspace_id"])
+    its = holding.holders_of(transaction, row["workspace_id"])
     return rows.record(row, its)
 
 
-def _again(connection: Connection, asked: Claim, now: float, found: Record) -> Answer:
+def _again(transaction: Transaction, asked: Claim, now: float, found: Record) -> Answer:
     if found.backend != asked.backend:
         raise InvalidArgumentError(
             f"workspace {found.workspace_id} is of the backend {found.backend!a:.40}, "
@@ -74,54 +73,55 @@ def _again(connection: Connection, asked: Claim, now: float, found: Record) -> A
     if asked.holder in found.holders and found.state in _OPEN:
         return Granted(record=found, new=False)
     if found.holders and asked.shared and found.state is State.LIVE:
-        return Granted(record=_joined(connection, asked, found), new=False)
+        return Granted(record=_joined(transaction, asked, found), new=False)
     if found.holders or found.state is State.DELETING:
-        return held(connection, found)
-    if full := quotas.reached(connection, asked, more=True):
+        return held(transaction, found)
+    if full := quotas.reached(transaction, asked, more=True):
         return full
     return Granted(
-        record=_making(connection, asked, found.workspace_id, now), new=False
+        record=_making(transaction, asked, found.workspace_id, now), new=False
     )
 
 
-def held(connection: Connection, found: Record) -> Held:
+def held(transaction: Transaction, found: Record) -> Held:
     """Tell a workspace's holders that somebody waits, and say who they are."""
-    holding.tell(connection, found.workspace_id)
+    holding.tell(transaction, found.workspace_id)
     return Held(holder=next(iter(found.holders), ""), state=found.state)
 
 
-def _joined(connection: Connection, asked: Claim, found: Record) -> Record:
-    holding.hold(connection, [found.workspace_id], asked.holder)
+def _joined(transaction: Transaction, asked: Claim, found: Record) -> Record:
+    holding.hold(transaction, [found.workspace_id], asked.holder)
     everyone = sorted({*found.holders, asked.holder})
     return replace(found, holders=tuple(everyone))
 
 
-def _first(connection: Connection, asked: Claim, now: float) -> Answer:
-    spare = _spare(connection, asked) if asked.spare else None
-    if full := quotas.reached(connection, asked, more=spare is None):
+def _first(transaction: Transaction, asked: Claim, now: float) -> Answer:
+    spare = _spare(transaction, asked) if asked.spare else None
+    if full := quotas.reached(transaction, asked, more=spare is None):
         return full
     if spare is None:
-        return Granted(record=_new(connection, asked, now), new=True)
+        return Granted(record=_new(transaction, asked, now), new=True)
     tenant = {"key": asked.key, **rows.of_tenant(asked.tenant)}
-    made = _making(connection, asked, spare, now, **tenant)
+    made = _making(transaction, asked, spare, now, **tenant)
     return Granted(record=made, new=False, spare=True)
 
 
-def _spare(connection: Connection, asked: Claim) -> str | None:
+def _spare(transaction: Transaction, asked: Claim) -> str | None:
     """Return this holder's oldest spare, its row locked."""
     its = {"whose": asked.holder, "backend": asked.backend}
-    return connection.scalar(_SPARE, its)
+    found: str | None = transaction.value(_SPARE, its)
+    return found
 
 
 def _making(
-    connection: Connection,
+    transaction: Transaction,
     asked: Claim,
     workspace_id: str,
     now: float,
     **columns: object,
 ) -> Record:
     row = holding.change(
-        connection,
+        transaction,
         workspace_id,
         state=State.MAKING.value,
         held=True,
@@ -129,12 +129,12 @@ def _making(
         closed_at=None,
         **columns,
     )
-    holding.let_go(connection, workspace_id, asked.holder)
-    holding.hold(connection, [workspace_id], asked.holder)
+    holding.let_go(transaction, workspace_id, asked.holder)
+    holding.hold(transaction, [workspace_id], asked.holder)
     return rows.record(row, [asked.holder])
 
 
-def _new(connection: Connection, asked: Claim, now: float) -> Record:
+def _new(transaction: Transaction, asked: Claim, now: float) -> Record:
     made = Record(
         workspace_id=asked.workspace_id,
         key=asked.key,
@@ -147,11 +147,11 @@ def _new(connection: Connection, asked: Claim, now: float) -> Record:
         used_at=now,
         options=asked.options,
     )
-    enter(connection, made)
+    enter(transaction, made)
     return made
 
 
-def enter(connection: Connection, record: Record) -> None:
+def enter(transaction: Transaction, record: Record) -> None:
     """Enter a workspace that is not known, with its holders.
 
     Raises:
@@ -159,12 +159,12 @@ def enter(connection: Connection, record: Record) -> None:
         CrossedError: Somebody else entered it just now.
     """
     row = rows.of_record(record)
-    known = holding.locked(connection, record.workspace_id)
+    known = holding.locked(transaction, record.workspace_id)
     if known is not None and record.key and known["key"] == record.key:
         # It was entered after this transaction had found none of that key.
         raise CrossedError
     if known is not None:
         raise StoreError(f"workspace {record.workspace_id} is somebody else's already")
-    connection.execute(_ENTER, {**row, "held": bool(record.holders)})
+    transaction.change(_ENTER, {**row, "held": bool(record.holders)})
     for holder in record.holders:
-        holding.hold(connection, [record.workspace_id], holder)
+        holding.hold(transaction, [record.workspace_id], holder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from isobox.errors import IsoboxError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from sqlalchemy import Connection
+    from isobox.manager.sql.transaction import Transaction
 
 _T = TypeVar("_T")
 
@@ -25,9 +26,6 @@ _ATTEMPTS: Final = 12
 #: Seconds of the first pause between two, and of the longest.
 _SHORTEST: Final = 0.005
 _LONGEST: Final = 0.5
-#: Of PostgreSQL: serialization failure, deadlock, and rows that somebody else made
-#: or removed in the meantime.
-_CROSSED: Final = frozenset(("40001", "40P01", "23505", "23503"))
 
 
 class CrossedError(Exception):
@@ -35,23 +33,17 @@ class CrossedError(Exception):
 
 
 class Database(ABC):
-    """A database whose transactions are functions of a connection.
+    """A database whose transactions are functions of what happens in them.
 
     Attributes:
         shown: What messages say of it; no secret is in it.
         has_clock: Whether it tells the time.
-        reading: How many transactions may read at once.
-        writing: How many may write.
-        hurrying: How many may write that nothing else may keep.
     """
 
     has_clock: bool = False
 
-    def __init__(self, shown: str, *, readers: int, writers: int) -> None:
+    def __init__(self, shown: str) -> None:
         self.shown = shown
-        self.reading = anyio.CapacityLimiter(readers)
-        self.writing = anyio.CapacityLimiter(writers)
-        self.hurrying = anyio.CapacityLimiter(1)
 
     async def open(self) -> None:
         """Connect, and make the tables; nothing happens if that was done.
@@ -66,15 +58,15 @@ class Database(ABC):
         with anyio.CancelScope(shield=True), self._told():
             await self._close()
 
-    async def read(self, work: Callable[[Connection], _T]) -> _T:
+    async def read(self, work: Callable[[Transaction], _T]) -> _T:
         """Return what `work` reads in one transaction.
 
         Raises:
             StoreError: It failed.
         """
-        return await self._tried(partial(self._once, work, self.reading))
+        return await self._tried(partial(self._read, work))
 
-    async def write(self, work: Callable[[Connection], _T]) -> _T:
+    async def write(self, work: Callable[[Transaction], _T]) -> _T:
         """Return what `work` answers, once what it changed is kept.
 
         It is called again when another transaction got in its way, so all that it
@@ -83,15 +75,15 @@ class Database(ABC):
         Raises:
             StoreError: It failed; nothing is changed, unless the answer was lost.
         """
-        return await self._tried(partial(self._once, work, self.writing))
+        return await self._tried(partial(self._write, work))
 
-    async def hurry(self, work: Callable[[Connection], _T]) -> _T:
+    async def hurry(self, work: Callable[[Transaction], _T]) -> _T:
         """Do as `write`, without waiting for what this process writes besides.
 
         Raises:
             StoreError: It failed; nothing is changed, unless the answer was lost.
         """
-        return await self._tried(partial(self._once, work, self.hurrying))
+        return await self._tried(partial(self._hurry, work))
 
     async def _tried(self, once: Callable[[], Awaitable[_T]]) -> _T:
         cause: BaseException | None = None
@@ -116,7 +108,7 @@ class Database(ABC):
             raise
         except DBAPIError as error:
             raise StoreError(f"{self.shown}: {_first_line(error.orig)}") from error
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise StoreError(f"{self.shown}: {_first_line(error)}") from error
 
     @abstractmethod
@@ -132,29 +124,28 @@ class Database(ABC):
         """Disconnect."""
 
     @abstractmethod
-    async def _once(
-        self, work: Callable[[Connection], _T], turn: anyio.CapacityLimiter
-    ) -> _T:
+    async def _read(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run one transaction that changes nothing.
+
+        Raises:
+            CrossedError: It may be tried again.
+        """
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Transaction], _T]) -> _T:
         """Run one transaction.
 
         Raises:
             CrossedError: Nothing was done, and it may be tried again.
         """
 
+    @abstractmethod
+    async def _hurry(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run one that waits for none of `_write`.
 
-def uncrossed(work: Callable[[Connection], _T], connection: Connection) -> _T:
-    """Return what `work` answers.
-
-    Raises:
-        CrossedError: The database refused it for now.
-    """
-    try:
-        return work(connection)
-    except DBAPIError as error:
-        code = getattr(error.orig, "sqlstate", None)
-        if error.connection_invalidated or code in _CROSSED:
-            raise CrossedError from error
-        raise
+        Raises:
+            CrossedError: Nothing was done, and it may be tried again.
+        """
 
 
 def not_open() -> StoreError:

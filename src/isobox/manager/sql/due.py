@@ -2,46 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, and_, false, select, update
+from sqlalchemy import Double, Integer, bindparam, false, select, update
 
 from isobox.manager.records import Record, State
 from isobox.manager.sql import holding, rows
 from isobox.manager.sql.tables import workspaces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from sqlalchemy import Column, Connection, RowMapping
+    from sqlalchemy import Column, ColumnElement, Select
+
+    from isobox.manager.sql.transaction import Row, Transaction
 
 #: Workspaces that one call takes at most.
 _MOST: Final = 500
 
 
+def _longest(since: Column[Any], *which: ColumnElement[bool]) -> Select[Any]:
+    """Return what finds those that are longest so, and locks what others have not."""
+    ordered = select(workspaces).where(*which).order_by(since)
+    most = ordered.limit(bindparam("most", type_=Integer))
+    return most.with_for_update(skip_locked=True)
+
+
+def _unheld(state: State, *which: ColumnElement[bool]) -> Select[Any]:
+    its = workspaces.c
+    return _longest(its.used_at, its.held == false(), its.state == state.value, *which)
+
+
+_BEFORE: Final = bindparam("before", type_=Double)
+_IDLE: Final = _unheld(State.LIVE, workspaces.c.used_at < _BEFORE)
+#: Each by itself, because an index has each in order but not all of them.
+_UNFINISHED: Final = tuple(
+    _unheld(one) for one in (State.MAKING, State.CLOSING, State.SPARE)
+)
+_HALF: Final = _unheld(State.DELETING)
+_OLD: Final = _longest(
+    workspaces.c.closed_at,
+    workspaces.c.state == State.CLOSED.value,
+    workspaces.c.closed_at < _BEFORE,
+)
+_TAKE: Final = (
+    update(workspaces)
+    .where(workspaces.c.workspace_id == bindparam("its"))
+    .values(state=bindparam("new_state"), held=True)
+)
+
+
 def abandoned(
-    connection: Connection, holder: str, now: float, idle_since: float, limit: int
+    transaction: Transaction, holder: str, now: float, idle_since: float, limit: int
 ) -> Sequence[Record]:
     """Take over what nobody has and is idle, or was not finished.
 
     Raises:
         HolderExpiredError: The holder is dead.
     """
-    holding.require(connection, holder, now)
-    used_at = workspaces.c.used_at
-    idle = and_(_unheld(State.LIVE), used_at < idle_since)
-    unfinished = [_unheld(one) for one in (State.MAKING, State.CLOSING, State.SPARE)]
-    found = _longest(connection, (idle, *unfinished), used_at, limit)
-    spares = [row for row in found if row["state"] == State.SPARE.value]
-    others = [row for row in found if row["state"] != State.SPARE.value]
+    holding.require(transaction, holder, now)
+    most = _bounded(limit)
+    found = list(transaction.rows(_IDLE, {"before": idle_since, "most": most}))
+    for one in _UNFINISHED:
+        found += transaction.rows(one, {"most": most})
+    found = sorted(found, key=lambda row: row["used_at"])[:most]
+    # Those that were still being made are nobody's either.
+    spares = [row for row in found if row["key"] is None]
+    others = [row for row in found if row["key"] is not None]
     return [
-        *_take(connection, others, holder, State.CLOSING),
-        *_take(connection, spares, holder, State.DELETING),
+        *_take(transaction, others, holder, State.CLOSING),
+        *_take(transaction, spares, holder, State.DELETING),
     ]
 
 
 def forgotten(
-    connection: Connection,
+    transaction: Transaction,
     holder: str,
     now: float,
     closed_since: float | None,
@@ -52,50 +87,23 @@ def forgotten(
     Raises:
         HolderExpiredError: The holder is dead.
     """
-    holding.require(connection, holder, now)
-    closed_at = workspaces.c.closed_at
-    half = _longest(connection, [_unheld(State.DELETING)], workspaces.c.used_at, limit)
-    old: list[RowMapping] = []
+    holding.require(transaction, holder, now)
+    found = list(transaction.rows(_HALF, {"most": _bounded(limit)}))
     if closed_since is not None:
-        closed = and_(
-            workspaces.c.state == State.CLOSED.value, closed_at < closed_since
-        )
-        old = _longest(connection, [closed], closed_at, limit - len(half))
-    return _take(connection, [*half, *old], holder, State.DELETING)
+        left = {"before": closed_since, "most": _bounded(limit - len(found))}
+        found += transaction.rows(_OLD, left)
+    return _take(transaction, found, holder, State.DELETING)
 
 
-def _unheld(state: State) -> ColumnElement[bool]:
-    return and_(workspaces.c.held == false(), workspaces.c.state == state.value)
-
-
-def _longest(
-    connection: Connection,
-    which: Iterable[ColumnElement[bool]],
-    since: Column[float] | Column[float | None],
-    limit: int,
-) -> list[RowMapping]:
-    """Return those that are longest so, their rows locked; others' are left out."""
-    most = min(max(limit, 0), _MOST)
-    found: list[RowMapping] = []
-    # Each by itself, because an index has each in order but not all of them.
-    for one in which:
-        longest = select(workspaces).where(one).order_by(since).limit(most)
-        locked = longest.with_for_update(skip_locked=True)
-        found += connection.execute(locked).mappings().all()
-    return sorted(found, key=lambda row: row[since.name])[:most]
+def _bounded(limit: int) -> int:
+    return min(max(limit, 0), _MOST)
 
 
 def _take(
-    connection: Connection,
-    found: Sequence[RowMapping],
-    holder: str,
-    state: State,
+    transaction: Transaction, found: Sequence[Row], holder: str, state: State
 ) -> list[Record]:
-    if not found:
-        return []
     ids = [row["workspace_id"] for row in found]
-    these = update(workspaces).where(workspaces.c.workspace_id.in_(ids))
-    connection.execute(these.values(state=state.value, held=True))
-    holding.hold(connection, ids, holder)
-    taken = {"state": state.value}
-    return [rows.record({**row, **taken}, [holder]) for row in found]
+    taken = [{"its": one, "new_state": state.value} for one in ids]
+    transaction.change_each(_TAKE, taken)
+    holding.hold(transaction, ids, holder)
+    return [rows.record({**row, "state": state.value}, [holder]) for row in found]

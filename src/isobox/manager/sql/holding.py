@@ -10,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
-    ColumnElement,
     Double,
     bindparam,
     delete,
@@ -26,8 +25,10 @@ from isobox.manager.sql.tables import holders, holds, workspaces
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import Update
     from sqlalchemy.sql.dml import ReturningUpdate
+
+    from isobox.manager.sql.transaction import Row, Transaction
 
 #: Statements of every call, made once: to make one takes as long as to run it.
 _DEAD: Final = (
@@ -70,63 +71,92 @@ _KEEP: Final = (
     .values(until=bindparam("new_until"))
 )
 
+_BEGIN: Final = insert(holders)
+_MINE: Final = workspaces.c.workspace_id.in_(
+    select(holds.c.workspace_id).where(holds.c.holder == bindparam("whose"))
+)
+_LOCK_MINE: Final = (
+    select(workspaces.c.workspace_id)
+    .where(_MINE)
+    .order_by(workspaces.c.workspace_id)
+    .with_for_update()
+)
+_MINE_TO_OTHERS: Final = (
+    update(workspaces)
+    .where(_MINE)
+    .values(
+        held=exists().where(
+            holds.c.workspace_id == workspaces.c.workspace_id,
+            holds.c.holder != bindparam("whose"),
+        )
+    )
+)
+_NO_HOLDS: Final = delete(holds).where(holds.c.holder == bindparam("whose"))
+_NO_HOLDER: Final = delete(holders).where(holders.c.holder == bindparam("whose"))
+_USED: Final = (
+    update(workspaces)
+    .where(
+        workspaces.c.workspace_id == bindparam("its"),
+        workspaces.c.used_at < bindparam("when"),
+        exists().where(
+            holds.c.workspace_id == workspaces.c.workspace_id,
+            holds.c.holder == bindparam("whose"),
+        ),
+    )
+    .values(used_at=bindparam("when"))
+)
+
 
 @cache
-def _changing(names: tuple[str, ...]) -> ReturningUpdate[Any]:
+def _changing(names: tuple[str, ...]) -> Update:
     new = {
         name: bindparam(f"new_{name}", type_=workspaces.c[name].type) for name in names
     }
     its = workspaces.c.workspace_id == bindparam("its")
-    return update(workspaces).where(its).values(new).returning(*workspaces.c)
+    return update(workspaces).where(its).values(new)
 
 
-def bury(connection: Connection, now: float) -> None:
+@cache
+def _changed(names: tuple[str, ...]) -> ReturningUpdate[Any]:
+    return _changing(names).returning(*workspaces.c)
+
+
+def bury(transaction: Transaction, now: float) -> None:
     """Forget the holders that have died; what they held is held by nobody."""
-    for holder in connection.scalars(_DEAD, {"now": now}).all():
-        forget(connection, holder)
+    for holder in transaction.column(_DEAD, {"now": now}):
+        forget(transaction, holder)
 
 
-def leave(connection: Connection, holder: str) -> None:
+def leave(transaction: Transaction, holder: str) -> None:
     """Forget a holder, once what it is being given right now is given."""
-    connection.execute(_LEAVING, {"its": holder})
-    forget(connection, holder)
+    transaction.rows(_LEAVING, {"its": holder})
+    forget(transaction, holder)
 
 
-def forget(connection: Connection, holder: str) -> None:
+def forget(transaction: Transaction, holder: str) -> None:
     """Forget a holder whose row is locked; what it held its others hold, or nobody."""
-    its = select(holds.c.workspace_id).where(holds.c.holder == holder)
-    mine = workspaces.c.workspace_id.in_(its)
-    _lock(connection, mine)
-    others = exists().where(
-        holds.c.workspace_id == workspaces.c.workspace_id, holds.c.holder != holder
-    )
-    connection.execute(update(workspaces).where(mine).values(held=others))
-    connection.execute(delete(holds).where(holds.c.holder == holder))
-    connection.execute(delete(holders).where(holders.c.holder == holder))
+    whose = {"whose": holder}
+    if transaction.dialect == "postgresql":
+        transaction.rows(_LOCK_MINE, whose)
+    for forgotten in (_MINE_TO_OTHERS, _NO_HOLDS, _NO_HOLDER):
+        transaction.change(forgotten, whose)
 
 
-def _lock(connection: Connection, which: ColumnElement[bool]) -> None:
-    if connection.dialect.name == "postgresql":
-        ids = select(workspaces.c.workspace_id).where(which)
-        ordered = ids.order_by(workspaces.c.workspace_id).with_for_update()
-        connection.execute(ordered)
-
-
-def require(connection: Connection, holder: str, now: float) -> None:
+def require(transaction: Transaction, holder: str, now: float) -> None:
     """Bury the dead, and make sure that this holder is none of them until the end.
 
     Raises:
         HolderExpiredError: It is, or never beat.
     """
-    bury(connection, now)
-    if connection.scalar(_STAYING, {"its": holder}) is None:
+    bury(transaction, now)
+    if transaction.value(_STAYING, {"its": holder}) is None:
         raise HolderExpiredError(
             f"the store takes the holder {holder!a:.200} for dead: it has to beat first"
         )
 
 
 def beat(
-    connection: Connection,
+    transaction: Transaction,
     holder: str,
     now: float,
     until: float,
@@ -135,78 +165,70 @@ def beat(
     first: bool,
 ) -> tuple[str, ...] | None:
     """Keep a holder alive; None if it had died. Only the first beat makes one."""
-    bury(connection, now)
-    kept = connection.execute(_KEEP, {"whose": holder, "new_until": until})
-    if not kept.rowcount:
+    bury(transaction, now)
+    if not transaction.change(_KEEP, {"whose": holder, "new_until": until}):
         if not first:
             return None
-        connection.execute(insert(holders).values(holder=holder, until=until))
-    _use(connection, holder, used)
-    return wanted(connection, holder)
+        transaction.change(_BEGIN, {"holder": holder, "until": until})
+    _use(transaction, holder, used)
+    return wanted(transaction, holder)
 
 
-def _use(connection: Connection, holder: str, used: Mapping[str, float]) -> None:
-    if not used:
-        return
-    its = exists().where(
-        holds.c.workspace_id == workspaces.c.workspace_id, holds.c.holder == holder
-    )
-    later = update(workspaces).where(
-        workspaces.c.workspace_id == bindparam("which"),
-        workspaces.c.used_at < bindparam("when"),
-        its,
-    )
+def _use(transaction: Transaction, holder: str, used: Mapping[str, float]) -> None:
     # In one order, so that two of them do not wait for each other.
-    rows = [{"which": one, "when": used[one]} for one in sorted(used)]
-    connection.execute(later.values(used_at=bindparam("when")), rows)
+    rows = [{"its": one, "when": used[one], "whose": holder} for one in sorted(used)]
+    transaction.change_each(_USED, rows)
 
 
-def wanted(connection: Connection, holder: str) -> tuple[str, ...]:
+def wanted(transaction: Transaction, holder: str) -> tuple[str, ...]:
     """Return the workspaces of a holder that others wait for."""
-    return tuple(connection.scalars(_WANTED, {"whose": holder}))
+    return tuple(transaction.column(_WANTED, {"whose": holder}))
 
 
-def tell(connection: Connection, workspace_id: str) -> None:
+def tell(transaction: Transaction, workspace_id: str) -> None:
     """Tell those that hold a workspace that somebody waits for it."""
-    connection.execute(_TELL, {"its": workspace_id})
+    transaction.change(_TELL, {"its": workspace_id})
 
 
-def holders_of(connection: Connection, workspace_id: str) -> tuple[str, ...]:
+def holders_of(transaction: Transaction, workspace_id: str) -> tuple[str, ...]:
     """Return who holds a workspace whose row is locked."""
-    return tuple(connection.scalars(_HOLDERS, {"its": workspace_id}))
+    return tuple(transaction.column(_HOLDERS, {"its": workspace_id}))
 
 
-def hold(connection: Connection, workspace_ids: Iterable[str], holder: str) -> None:
+def hold(transaction: Transaction, workspace_ids: Iterable[str], holder: str) -> None:
     """Enter a holder of workspaces whose rows are locked and that it has not yet."""
     rows = [
         {"workspace_id": one, "holder": holder, "wanted": False}
         for one in workspace_ids
     ]
-    if rows:
-        connection.execute(_HOLD, rows)
+    transaction.change_each(_HOLD, rows)
 
 
-def let_go(connection: Connection, workspace_id: str, holder: str) -> None:
+def let_go(transaction: Transaction, workspace_id: str, holder: str) -> None:
     """Take a holder from a workspace whose row is locked."""
-    connection.execute(_LET_GO, {"its": workspace_id, "whose": holder})
+    transaction.change(_LET_GO, {"its": workspace_id, "whose": holder})
 
 
-def locked(connection: Connection, workspace_id: str) -> RowMapping | None:
+def locked(transaction: Transaction, workspace_id: str) -> Row | None:
     """Return a workspace's row, which nobody else changes until the end."""
-    found = connection.execute(_LOCKED, {"its": workspace_id})
-    return found.mappings().one_or_none()
+    return transaction.row(_LOCKED, {"its": workspace_id})
 
 
-def locked_of(connection: Connection, key: str) -> RowMapping | None:
+def locked_of(transaction: Transaction, key: str) -> Row | None:
     """Return the row of a tenant's workspace, which nobody else changes then."""
-    found = connection.execute(_LOCKED_OF, {"its": key})
-    return found.mappings().one_or_none()
+    return transaction.row(_LOCKED_OF, {"its": key})
 
 
-def change(connection: Connection, workspace_id: str, **columns: object) -> RowMapping:
+def change(transaction: Transaction, workspace_id: str, **columns: object) -> Row:
     """Change a workspace's row and return it as it is then."""
-    new = {f"new_{name}": value for name, value in columns.items()}
-    changed = connection.execute(
-        _changing(tuple(columns)), {"its": workspace_id, **new}
-    )
-    return changed.mappings().one()
+    (changed,) = transaction.rows(_changed(tuple(columns)), _new(workspace_id, columns))
+    return changed
+
+
+def alter(transaction: Transaction, workspace_id: str, **columns: object) -> None:
+    """Change a workspace's row."""
+    transaction.change(_changing(tuple(columns)), _new(workspace_id, columns))
+
+
+def _new(workspace_id: str, columns: Mapping[str, object]) -> dict[str, object]:
+    return {"its": workspace_id, **{f"new_{name}": columns[name] for name in columns}}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Double, and_, cast, func, select
+from sqlalchemy import Double, and_, cast, func, literal, select
 
 from isobox.manager.records import Record, State, Tenant
 from isobox.manager.sql import rows
@@ -14,30 +14,37 @@ from isobox.manager.sql.text import digest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Connection, RowMapping, Select
+    from sqlalchemy import Select
+
+    from isobox.manager.sql.transaction import Row, Transaction
 
 
-def clock(connection: Connection) -> float:
+_COUNTS: Final = select(workspaces.c.state, func.count().label("number")).group_by(
+    workspaces.c.state
+)
+
+
+def clock(transaction: Transaction) -> float:
     """Return the time of a server's clock."""
     now = cast(func.extract("epoch", func.clock_timestamp()), Double)
-    found: float = connection.execute(select(now)).scalar_one()
+    found: float = transaction.value(select(now))
     return found
 
 
-def living(connection: Connection, now: float) -> Sequence[str]:
+def living(transaction: Transaction, now: float) -> Sequence[str]:
     """Return the holders that live."""
     alive = select(holders.c.holder).where(holders.c.until > now)
-    return (connection.scalars(alive.order_by(holders.c.holder))).all()
+    return transaction.column(alive.order_by(holders.c.holder))
 
 
-def find(connection: Connection, workspace_id: str, now: float) -> Record | None:
+def find(transaction: Transaction, workspace_id: str, now: float) -> Record | None:
     """Return one workspace."""
     one = select(workspaces).where(workspaces.c.workspace_id == workspace_id)
-    return next(iter(_recorded(connection, one, now)), None)
+    return next(iter(_recorded(transaction, one, now)), None)
 
 
 def records(
-    connection: Connection,
+    transaction: Transaction,
     now: float,
     *,
     user: str | None,
@@ -56,14 +63,16 @@ def records(
     if session is not None:
         found = found.where(workspaces.c.session_id == session)
     if states:
-        found = found.where(workspaces.c.state.in_([one.value for one in states]))
+        found = found.where(
+            workspaces.c.state.in_([literal(one.value) for one in states])
+        )
     if after is not None:
         found = found.where(workspaces.c.workspace_id > after)
     page = found.order_by(workspaces.c.workspace_id).limit(max(limit, 0))
-    return _recorded(connection, page, now)
+    return _recorded(transaction, page, now)
 
 
-def _recorded(connection: Connection, found: Select[Any], now: float) -> list[Record]:
+def _recorded(transaction: Transaction, found: Select[Any], now: float) -> list[Record]:
     each = found.subquery()
     its = holds.c.workspace_id == each.c.workspace_id
     alive = and_(holders.c.holder == holds.c.holder, holders.c.until > now)
@@ -72,26 +81,25 @@ def _recorded(connection: Connection, found: Select[Any], now: float) -> list[Re
         .select_from(each.outerjoin(holds, its).outerjoin(holders, alive))
         .order_by(each.c.workspace_id, holders.c.holder)
     )
-    rows_by_id: dict[str, list[RowMapping]] = {}
-    for row in connection.execute(ordered).mappings():
+    rows_by_id: dict[str, list[Row]] = {}
+    for row in transaction.rows(ordered):
         rows_by_id.setdefault(row["workspace_id"], []).append(row)
     return [_together(several) for several in rows_by_id.values()]
 
 
-def _together(several: Sequence[RowMapping]) -> Record:
+def _together(several: Sequence[Row]) -> Record:
     its = [row["holder"] for row in several if row["holder"] is not None]
     return rows.record(several[0], its)
 
 
-def counts(connection: Connection) -> Mapping[State, int]:
+def counts(transaction: Transaction) -> Mapping[State, int]:
     """Return how many workspaces are in each state."""
-    counted = select(workspaces.c.state, func.count()).group_by(workspaces.c.state)
-    found = {row[0]: row[1] for row in connection.execute(counted)}
+    found = {row["state"]: row["number"] for row in transaction.rows(_COUNTS)}
     return {state: found.get(state.value, 0) for state in State}
 
 
-def members_of(connection: Connection, workspace_id: str) -> Sequence[Tenant]:
+def members_of(transaction: Transaction, workspace_id: str) -> Sequence[Tenant]:
     """Return who used a workspace."""
     its = select(members).where(members.c.workspace_id == workspace_id)
-    found = connection.execute(its.order_by(members.c.member))
-    return [rows.tenant(row) for row in found.mappings()]
+    found = transaction.rows(its.order_by(members.c.member))
+    return [rows.tenant(row) for row in found]

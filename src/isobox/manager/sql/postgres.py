@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import anyio
 import asyncpg
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from typing_extensions import override
 
 from isobox.errors import StoreError
 from isobox.manager.sql import schema
-from isobox.manager.sql.database import Database, not_open, uncrossed
+from isobox.manager.sql.database import CrossedError, Database, not_open
+from isobox.manager.sql.through import Through
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import anyio
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from isobox.manager.sql.transaction import Transaction
 
 _T = TypeVar("_T")
 
@@ -25,6 +29,9 @@ _T = TypeVar("_T")
 _PATIENCE: Final = 15
 _READERS: Final = 2
 _WRITERS: Final = 5
+#: Serialization failure, deadlock, and rows that somebody else made or removed in
+#: the meantime.
+_CROSSED: Final = frozenset(("40001", "40P01", "23505", "23503"))
 #: Milliseconds after which the server ends what keeps others waiting, such as the
 #: transaction of a process that was stopped.
 _SESSION: Final = {
@@ -41,7 +48,10 @@ class PostgresDatabase(Database):
     has_clock = True
 
     def __init__(self, shown: str, dsn: str) -> None:
-        super().__init__(shown, readers=_READERS, writers=_WRITERS)
+        super().__init__(shown)
+        self._reading = anyio.CapacityLimiter(_READERS)
+        self._writing = anyio.CapacityLimiter(_WRITERS)
+        self._hurrying = anyio.CapacityLimiter(1)
         self._dsn = dsn
         self._engine: AsyncEngine | None = None
 
@@ -64,13 +74,24 @@ class PostgresDatabase(Database):
             await engine.dispose()
 
     @override
+    async def _read(self, work: Callable[[Transaction], _T]) -> _T:
+        return await self._once(work, self._reading)
+
+    @override
+    async def _write(self, work: Callable[[Transaction], _T]) -> _T:
+        return await self._once(work, self._writing)
+
+    @override
+    async def _hurry(self, work: Callable[[Transaction], _T]) -> _T:
+        return await self._once(work, self._hurrying)
+
     async def _once(
-        self, work: Callable[[Connection], _T], turn: anyio.CapacityLimiter
+        self, work: Callable[[Transaction], _T], turn: anyio.CapacityLimiter
     ) -> _T:
         async with turn:
             if self._engine is None:
                 raise not_open()
-            return await _run(self._engine, work)
+            return await _run(self._engine, lambda sync: work(Through(sync)))
 
     def _made(self) -> AsyncEngine:
         return create_async_engine(
@@ -101,4 +122,19 @@ class PostgresDatabase(Database):
 
 async def _run(engine: AsyncEngine, work: Callable[[Connection], _T]) -> _T:
     async with engine.begin() as connection:
-        return await connection.run_sync(lambda sync: uncrossed(work, sync))
+        return await connection.run_sync(lambda sync: _uncrossed(work, sync))
+
+
+def _uncrossed(work: Callable[[Connection], _T], connection: Connection) -> _T:
+    """Return what `work` answers.
+
+    Raises:
+        CrossedError: The server refused it for now.
+    """
+    try:
+        return work(connection)
+    except DBAPIError as error:
+        code = getattr(error.orig, "sqlstate", None)
+        if error.connection_invalidated or code in _CROSSED:
+            raise CrossedError from error
+        raise

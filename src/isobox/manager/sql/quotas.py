@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, literal, select
 
 from isobox.manager.records import Full, State
 from isobox.manager.sql.tables import workspaces
 from isobox.manager.sql.text import digest
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from isobox.manager.records import Claim
+    from isobox.manager.sql.transaction import Transaction
 
 _COUNTED: Final = (State.SPARE, State.MAKING, State.LIVE, State.CLOSING)
 _OPEN: Final = (
@@ -21,34 +20,43 @@ _OPEN: Final = (
     .select_from(workspaces)
     .where(
         workspaces.c.held,
-        workspaces.c.state.in_([state.value for state in _COUNTED]),
+        workspaces.c.state.in_([literal(state.value) for state in _COUNTED]),
     )
 )
 _OPEN_OF_USER: Final = _OPEN.where(workspaces.c.user_digest == bindparam("user"))
 
 
-def count_alone(connection: Connection, asked: Claim) -> None:
+def count_alone(transaction: Transaction, asked: Claim) -> None:
     """Let nobody else count before this claim is done; SQLite does so anyway."""
-    if connection.dialect.name != "postgresql":
-        return
-    if asked.most is not None:
-        _lock(connection, "all")
+    count_all_alone(transaction, asked.most)
     if asked.most_of_user is not None:
-        _lock(connection, "user", asked.tenant.user)
+        _lock(transaction, "user", asked.tenant.user)
 
 
-def _lock(connection: Connection, *name: str) -> None:
+def count_all_alone(transaction: Transaction, most: int | None) -> None:
+    """Let nobody else count all before this is done, if they are counted."""
+    if most is not None:
+        _lock(transaction, "all")
+
+
+def _lock(transaction: Transaction, *name: str) -> None:
+    if transaction.dialect != "postgresql":
+        return
     number = int(digest("isobox quota", *name)[:15], 16)
-    connection.execute(select(func.pg_advisory_xact_lock(number)))
+    transaction.rows(select(func.pg_advisory_xact_lock(number)))
 
 
-def reached(connection: Connection, asked: Claim, *, more: bool) -> Full | None:
+def reached(transaction: Transaction, asked: Claim, *, more: bool) -> Full | None:
     """Return the quota that leaves no room; `more` is whether all become more."""
     if asked.most_of_user is not None:
         its = {"user": digest(asked.tenant.user)}
-        if (connection.scalar(_OPEN_OF_USER, its) or 0) >= asked.most_of_user:
+        if (transaction.value(_OPEN_OF_USER, its) or 0) >= asked.most_of_user:
             return Full(of_user=True, most=asked.most_of_user)
-    if not more or asked.most is None:
+    if not more or asked.most is None or not full(transaction, asked.most):
         return None
-    full = (connection.scalar(_OPEN) or 0) >= asked.most
-    return Full(of_user=False, most=asked.most) if full else None
+    return Full(of_user=False, most=asked.most)
+
+
+def full(transaction: Transaction, most: int) -> bool:
+    """Whether so many are open, in all."""
+    return (transaction.value(_OPEN) or 0) >= most

@@ -14,15 +14,13 @@ from isobox.manager.sql.text import digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sqlalchemy import RowMapping
-
-    Row = RowMapping | dict[str, Any]
+    from isobox.manager.sql.transaction import Row
 
 
 def of_tenant(tenant: Tenant | None) -> dict[str, str | None]:
     """Return the columns that say whose a workspace is."""
     if tenant is None:
-        return {}
+        return dict.fromkeys(("user_digest", "user_id", "agent_id", "session_id"))
     return {
         "user_digest": digest(tenant.user),
         "user_id": tenant.user,

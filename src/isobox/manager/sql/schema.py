@@ -33,3 +33,5 @@ def prepare(connection: Connection) -> None:
             f"the store has tables of version {versions!r:.40}, this isobox knows "
             f"{tables.VERSION}: use the isobox that made them, or another store"
         )
+    # Stores of the first days have none, and are else the same.
+    tables.deployments.create(connection, checkfirst=True)

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from isobox.errors import BackendMissingError, InvalidArgumentError
 from isobox.manager.records import State
-from isobox.manager.sql import claims, due, holding, listing, lives
+from isobox.manager.sql import claims, deployments, due, holding, listing, lives
 from isobox.manager.sql.address import Address, address
 from isobox.manager.sql.sqlite import SqliteDatabase
 from isobox.manager.store import Store
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Connection
-
-    from isobox.manager.records import Answer, Claim, Record, Tenant
+    from isobox.manager.records import Answer, Claim, Deployment, Record, Tenant
     from isobox.manager.sql.database import Database
+    from isobox.manager.sql.transaction import Transaction
 
 
 def _database(where: Address) -> Database:
@@ -72,6 +71,16 @@ class SqlStore(Store):
             return None
         return await self._database.read(listing.clock)
 
+    # -- where it belongs ------------------------------------------------------
+
+    @override
+    async def deployment(self) -> Deployment | None:
+        return await self._database.read(deployments.found)
+
+    @override
+    async def deploy(self, deployment: Deployment) -> Deployment:
+        return await self._database.write(lambda t: deployments.entered(t, deployment))
+
     # -- holders --------------------------------------------------------------
 
     @override
@@ -80,7 +89,7 @@ class SqlStore(Store):
     ) -> tuple[str, ...] | None:
         first = holder not in self._begun
         wanted = await self._database.hurry(
-            lambda c: holding.beat(c, holder, now, until, used, first=first)
+            lambda t: holding.beat(t, holder, now, until, used, first=first)
         )
         if wanted is None:
             self._begun.discard(holder)
@@ -90,27 +99,27 @@ class SqlStore(Store):
 
     @override
     async def wanted(self, holder: str) -> tuple[str, ...]:
-        return await self._database.read(lambda c: holding.wanted(c, holder))
+        return await self._database.read(lambda t: holding.wanted(t, holder))
 
     @override
     async def leave(self, holder: str, now: float) -> None:
-        await self._database.write(lambda c: holding.leave(c, holder))
+        await self._database.write(lambda t: holding.leave(t, holder))
         self._begun.discard(holder)
 
     @override
     async def holders(self, now: float) -> Sequence[str]:
-        return await self._database.read(lambda c: listing.living(c, now))
+        return await self._database.read(lambda t: listing.living(t, now))
 
     # -- workspaces -----------------------------------------------------------
 
     @override
     async def claim(self, claim: Claim, now: float) -> Answer:
-        return await self._database.write(lambda c: claims.claim(c, claim, now))
+        return await self._database.write(lambda t: claims.claim(t, claim, now))
 
     @override
     async def made(self, workspace_id: str, holder: str, now: float) -> bool:
         return await self._database.write(
-            lambda c: lives.made(c, workspace_id, holder, now)
+            lambda t: lives.made(t, workspace_id, holder, now)
         )
 
     @override
@@ -118,19 +127,22 @@ class SqlStore(Store):
         self, workspace_id: str, holder: str, now: float, used_at: float
     ) -> bool:
         return await self._database.write(
-            lambda c: lives.release(c, workspace_id, holder, now, used_at)
+            lambda t: lives.release(t, workspace_id, holder, now, used_at)
         )
 
     @override
     async def closed(self, workspace_id: str, holder: str, now: float) -> None:
-        await self._database.write(lambda c: lives.closed(c, workspace_id, holder, now))
+        await self._database.write(lambda t: lives.closed(t, workspace_id, holder, now))
+
+    @override
+    async def begin(self, record: Record, now: float, most: int | None) -> bool:
+        entered = _nobodys(record, State.MAKING)
+        return await self._database.write(lambda t: lives.begin(t, entered, now, most))
 
     @override
     async def spare(self, record: Record, now: float) -> None:
-        if len(record.holders) != 1 or record.key or record.tenant:
-            raise InvalidArgumentError("a spare has one holder, no key and no tenant")
-        entered = replace(record, state=State.SPARE, closed_at=None)
-        await self._database.write(lambda c: lives.spare(c, entered, now))
+        entered = _nobodys(record, State.SPARE)
+        await self._database.write(lambda t: lives.spare(t, entered, now))
 
     # -- what is due ----------------------------------------------------------
 
@@ -139,7 +151,7 @@ class SqlStore(Store):
         self, holder: str, now: float, *, idle_since: float, limit: int
     ) -> Sequence[Record]:
         return await self._database.write(
-            lambda c: due.abandoned(c, holder, now, idle_since, limit)
+            lambda t: due.abandoned(t, holder, now, idle_since, limit)
         )
 
     @override
@@ -147,7 +159,7 @@ class SqlStore(Store):
         self, holder: str, now: float, *, closed_since: float | None, limit: int
     ) -> Sequence[Record]:
         return await self._database.write(
-            lambda c: due.forgotten(c, holder, now, closed_since, limit)
+            lambda t: due.forgotten(t, holder, now, closed_since, limit)
         )
 
     @override
@@ -155,18 +167,18 @@ class SqlStore(Store):
         self, workspace_id: str, holder: str, now: float
     ) -> Record | Answer | None:
         return await self._database.write(
-            lambda c: lives.delete(c, workspace_id, holder, now)
+            lambda t: lives.delete(t, workspace_id, holder, now)
         )
 
     @override
     async def deleted(self, workspace_id: str, holder: str) -> None:
-        await self._database.write(lambda c: lives.deleted(c, workspace_id, holder))
+        await self._database.write(lambda t: lives.deleted(t, workspace_id, holder))
 
     # -- what there is --------------------------------------------------------
 
     @override
     async def find(self, workspace_id: str, now: float) -> Record | None:
-        return await self._database.read(lambda c: listing.find(c, workspace_id, now))
+        return await self._database.read(lambda t: listing.find(t, workspace_id, now))
 
     @override
     async def records(
@@ -180,9 +192,9 @@ class SqlStore(Store):
         after: str | None = None,
         limit: int = 1000,
     ) -> Sequence[Record]:
-        def page(connection: Connection) -> Sequence[Record]:
+        def page(transaction: Transaction) -> Sequence[Record]:
             return listing.records(
-                connection,
+                transaction,
                 now,
                 user=user,
                 agent=agent,
@@ -200,18 +212,24 @@ class SqlStore(Store):
 
     @override
     async def joined(self, workspace_id: str, tenant: Tenant, now: float) -> None:
-        await self._database.write(lambda c: lives.joined(c, workspace_id, tenant))
+        await self._database.write(lambda t: lives.joined(t, workspace_id, tenant))
 
     @override
     async def members(self, workspace_id: str) -> Sequence[Tenant]:
-        return await self._database.read(lambda c: listing.members_of(c, workspace_id))
+        return await self._database.read(lambda t: listing.members_of(t, workspace_id))
 
     @override
     async def left(self, workspace_id: str, tenant: Tenant) -> None:
-        await self._database.write(lambda c: lives.left(c, workspace_id, tenant))
+        await self._database.write(lambda t: lives.left(t, workspace_id, tenant))
 
     @override
     async def adopt(self, record: Record, now: float) -> bool:
         state = State.LIVE if record.key else State.SPARE
         found = replace(record, state=state, holders=(), closed_at=None)
-        return await self._database.write(lambda c: lives.adopt(c, found))
+        return await self._database.write(lambda t: lives.adopt(t, found))
+
+
+def _nobodys(record: Record, state: State) -> Record:
+    if len(record.holders) != 1 or record.key or record.tenant:
+        raise InvalidArgumentError("a spare has one holder, no key and no tenant")
+    return replace(record, state=state, closed_at=None)

@@ -44,16 +44,39 @@ class AnyText(TypeDecorator[str]):
 
     @override
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return None if value is None else escaped(value)
+        return written(value)
 
     @override
     def process_result_value(self, value: object, dialect: Dialect) -> str | None:
-        return None if value is None else plain(value)
+        return read(value)
+
+
+def written(value: str | None) -> str | None:
+    """Return what a column of any text is given."""
+    return None if value is None else escaped(value)
+
+
+def read(value: object) -> str | None:
+    """Return what a column of any text holds.
+
+    Raises:
+        StoreError: It was not written by `written`.
+    """
+    return None if value is None else plain(value)
 
 
 metadata = MetaData()
 
 schema = Table("isobox_schema", metadata, Column("version", Integer, nullable=False))
+
+#: One row at most.
+deployments = Table(
+    "isobox_deployment",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("identity", Text, nullable=False),
+    Column("basedir", AnyText, nullable=False),
+)
 
 holders = Table(
     "isobox_holders",
@@ -94,6 +117,7 @@ holds = Table(
     Column("holder", AnyText, primary_key=True),
     Column("wanted", Boolean, nullable=False),
     Index("isobox_holds_holder", "holder", "wanted"),
+    sqlite_with_rowid=False,
 )
 
 members = Table(

@@ -26,6 +26,8 @@ def plain(stored: object) -> str:
         StoreError: It was not written by `escaped`.
     """
     if isinstance(stored, str):
+        if not _ODD.search(stored):
+            return stored
         text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), stored)
         if escaped(text) == stored:
             return text

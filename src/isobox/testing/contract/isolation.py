@@ -54,8 +54,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 resource.prlimit(0, resource.RLIMIT_NOFILE, (99, 100))
 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 os.sched_setaffinity(0, os.sched_getaffinity(0))
-os.setpriority(os.PRIO_PROCESS, 0, 3)
-print(resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE), os.nice(1))
+before = os.nice(0)
+os.setpriority(os.PRIO_PROCESS, 0, before + 3)
+print(resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE), os.nice(1) - before)
 """
 
 _PIN = """
