@@ -206,7 +206,7 @@ async def test_what_is_mounted_cannot_be_written(made, tmp_path):
         assert not (await workspace.run(["touch", "/data/g"])).ok
 
 
-async def test_a_way_to_the_engine_is_not_mounted(engine, made, directory):
+async def test_a_way_to_the_engine_is_not_mounted(engine, made, directory, monkeypatch):
     with pytest.raises(InvalidArgumentError, match="socket"):
         async with made(mounts=[(str(engine.socket), "/s")]):
             pass
@@ -214,7 +214,7 @@ async def test_a_way_to_the_engine_is_not_mounted(engine, made, directory):
         async with made(mounts=[(str(engine.base), "/s")]):
             pass
     with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(directory)
+        monkeypatch.chdir(directory)
         listener.bind("s")
         with pytest.raises(InvalidArgumentError, match="sockets and devices"):
             async with made(mounts=[(f"{directory}/s", "/s")]):
