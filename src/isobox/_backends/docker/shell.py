@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _KILLED: Final = 137
 #: Seconds that a program may take to start.
 _START: Final = 30.0
+#: Seconds until the engine is asked again for what it does not know yet.
+_ASK_AGAIN: Final = 0.01
 
 #: The first process. It waits for the end of its input, which the host holds, then
 #: for as long as the container may stay alone, and meanwhile reaps what others leave
@@ -139,7 +141,7 @@ class Execs:
             async with asyncio.timeout(_START):
                 await program.send(b"\n")
                 await program.receive()
-                await groups.refuse(await program.pid(), self._recipe.user)
+                await groups.refuse(await program.known_pid(), self._recipe.user)
                 # What has ended may have been another while it was looked at.
                 await program.pid()
         except (BrokenPipeError, TimeoutError):
@@ -261,6 +263,19 @@ class ExecProcess(asyncio.Protocol):
         number: object = found.get("Pid")
         if found.get("Running") is not True or not isinstance(number, int):
             raise BrokenPipeError
+        return number
+
+    async def known_pid(self) -> int:
+        """Return its number once the engine knows it, which may be after it prints.
+
+        SAFETY: what is not looked at for want of a number could be in any group.
+
+        Raises:
+            BrokenPipeError: It does not run.
+            SandboxLostError: The container is gone.
+        """
+        while not (number := await self.pid()):  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(_ASK_AGAIN)
         return number
 
     async def wait(self) -> int:
