@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from isobox._core.ops import Dial, Listen, Spawn
 from isobox._core.results import Connection, Listener, Ongoing
+from isobox._core.wrapped import WrappedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -87,12 +88,11 @@ class Activity:
         self.used = self._clock()
 
 
-class _Heard(Connection):
+class _Heard(WrappedConnection):
     """A connection that tells of each piece that passes it."""
 
     def __init__(self, inner: Connection, passed: Callable[[], None]) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._passed = passed
         inner.on_end(self._ended)
 
@@ -112,18 +112,6 @@ class _Heard(Connection):
     async def send(self, data: bytes) -> None:
         self._passed()
         await self._inner.send(data)
-
-    @override
-    async def send_eof(self) -> None:
-        await self._inner.send_eof()
-
-    @override
-    async def abort(self) -> None:
-        await self._inner.abort()
-
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class _Heeding(Listener):
