@@ -13,6 +13,7 @@ from typing_extensions import override
 from isobox import BubblewrapWorkspace
 from isobox._backends.bubblewrap import ladder
 from isobox._linux import landlock
+from isobox.errors import SandboxLostError
 from isobox.testing.contract import (
     CancelContract,
     CommandsContract,
@@ -100,9 +101,6 @@ class TestWithoutNamespaces(LessContract):
     sampled = 2
     capabilities = ALWAYS | {"proc"}
     deviations: ClassVar = {
-        "test_a_command_cannot_kill_its_sandbox_unnoticed": (
-            "no pid namespace: it can, and that is noticed"
-        ),
         "test_no_process_of_the_host_is_seen": "no pid namespace",
         "test_there_is_no_route_out": "it asks /proc/net, which is the host's",
         "test_a_process_without_its_first_thread_is_killed": (
@@ -123,3 +121,9 @@ class TestWithoutNamespaces(LessContract):
     @override
     async def kill(self, workspace):
         await kill_tree(workspace._sandbox._child.pid)
+
+    @override
+    async def test_a_command_cannot_kill_its_sandbox_unnoticed(self, workspace):
+        """Without a pid namespace it can, if it is not ended first."""
+        with contextlib.suppress(SandboxLostError):
+            await super().test_a_command_cannot_kill_its_sandbox_unnoticed(workspace)

@@ -832,6 +832,89 @@ print(found.digest() == hashlib.sha256(content).digest())
         assert await run(sandbox, "python3", "-c", script) == "True\n"
 
 
+class Generous(Outlet):
+    """Sends so much that it is not all taken at once, and closes."""
+
+    content = b"x" * (8 << 20)
+
+    async def connected(self, connection, address, port):
+        await connection.receive()
+        await connection.send(self.content)
+        await connection.send_eof()
+        await connection.aclose()
+
+
+SLOW = """
+import socket, sys
+with socket.socket() as client:
+    client.settimeout(30)
+    # Before it connects, or the kernel takes megabytes for it.
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", 3128))
+    client.send(b"x")
+    print("up", flush=True)
+    input()
+    count = 0
+    try:
+        while piece := client.recv(1 << 14):
+            count += len(piece)
+    except ConnectionResetError:
+        print("reset")
+    else:
+        print(count)
+"""
+
+
+@pytest.mark.parametrize("kind", [BubblewrapSandbox, Relayed])
+async def test_what_was_sent_before_the_close_arrives(kind):
+    outlet = Generous()
+    async with captured(outlet, kind=kind) as sandbox:
+        slow = Spawn(argv=("python3", "-c", SLOW), cwd=sandbox.root, stdin=True)
+        process = await sandbox.spawn(slow)
+        assert await process.stdout.receive() == b"up\n"
+        await asyncio.sleep(0.3)
+        await process.write(b"\n")
+        assert await process.stdout.receive() == b"%d\n" % len(outlet.content)
+        assert await run(sandbox, "echo", "works") == "works\n"
+
+
+async def test_closed_connections_that_nobody_reads_are_bounded():
+    outlet = Generous()
+    # The kernel keeps 2.7 MiB for a client that does not read, the guest one more.
+    outlet.content = bytes(3_400_000)
+    async with captured(outlet, kind=Relayed) as sandbox:
+        script = """
+import socket
+held = []
+for _ in range(70):
+    client = socket.socket()
+    client.settimeout(30)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", 3128))
+    client.send(b"x")
+    held.append(client)
+input()
+found = []
+for client in held:
+    count = 0
+    try:
+        while piece := client.recv(1 << 16):
+            count += len(piece)
+    except ConnectionResetError:
+        found.append("reset")
+    else:
+        found.append(count)
+print(sorted({str(each): found.count(each) for each in found}.items()))
+"""
+        process = await sandbox.spawn(
+            Spawn(argv=("python3", "-c", script), cwd=sandbox.root, stdin=True)
+        )
+        await asyncio.sleep(2)
+        await process.write(b"\n")
+        found = await process.stdout.receive()
+        assert found == b"[('3400000', 64), ('reset', 6)]\n"
+
+
 @pytest.mark.parametrize("kind", [BubblewrapSandbox, Relayed])
 async def test_a_connection_that_breaks_off_is_seen_as_broken(kind):
     class Breaking(Outlet):

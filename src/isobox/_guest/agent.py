@@ -5857,6 +5857,10 @@ def _unpack_file(source: Any, member: Any, target: str) -> None:
 _AT_ONCE = struct.pack("ii", 1, 0)
 #: Descriptors that are enough for the connections that a host takes at once.
 _MANY = 4096
+#: Seconds that a closed connection has to send what the host gave it, and how many
+#: may be at it: as with a kernel's, a client that never reads ends that.
+_CLOSING_FOR = 60.0
+_CLOSING = 64
 
 
 class Dialled(Job):
@@ -5919,18 +5923,50 @@ class Dialled(Job):
 
     def on_control(self, fields: Dict[str, Any]) -> None:
         if fields.get("do") == "abort":
-            self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _AT_ONCE)
-            self._aborted = True
-        Job.on_control(self, fields)
+            self._abort()
+            self.finish()
+        else:
+            Job.on_control(self, fields)
+
+    def _abort(self) -> None:
+        """From now on, to close it is to break it off."""
+        self._sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _AT_ONCE)
+        self._aborted = True
 
     def cancel(self) -> None:
+        """Close it; what the host sent still arrives, and then the end."""
+        if self._sink is not None:
+            self._sink.end()
         self.finish()
 
+    def abandon(self) -> None:
+        """The host is gone, and nobody knows whether it had sent everything."""
+        self._abort()
+        Job.abandon(self)
+
     def released(self) -> None:
-        for side in (self._source, self._sink):
-            if side is not None:
-                side.close()
         self.guest.loop.forget(self._sock.fileno())
+        if self._source is not None:
+            self._source.close()
+        if self._sink is not None and self._sink.open and not self._aborted:
+            self.guest.linger(self)
+        else:
+            self._close_socket()
+
+    def break_off(self) -> None:
+        """Have what could not be sent in time be seen to be missing."""
+        self._abort()
+        self._close_socket()
+
+    def sent(self) -> None:
+        """Everything was sent, or nobody takes it any more."""
+        if self.guest.lingers(self):
+            self._close_socket()
+
+    def _close_socket(self) -> None:
+        self.guest.linger_no_more(self)
+        if self._sink is not None:
+            self._sink.close()
         self._sock.close()
 
 
@@ -5949,6 +5985,7 @@ class Outward(Sink):
             except OSError:
                 pass
         Sink.close(self)
+        job.sent()
 
 
 class Bound(Job):
@@ -6113,7 +6150,8 @@ class Guest:
         self.blind = _blind()
         self._posts: List[Post] = []
         self._config: Dict[str, Any] = {}
-        self._looking = self._waking = False
+        self._looking = self._waking = self._hurrying = False
+        self._closing: Dict[Dialled, float] = {}
         self._filtered = False
         self._usual: Optional[Tuple[int, int]] = None
         self._oom = _open_oom_score()
@@ -6194,6 +6232,32 @@ class Guest:
         if pid == 0 and self._usual is not None:
             self._set_descriptors(*self._usual)
         return pid
+
+    def linger(self, closed: Dialled) -> None:
+        """Let a closed connection send the rest, for a while."""
+        self._closing[closed] = time.monotonic()
+        if len(self._closing) > _CLOSING:
+            next(iter(self._closing)).break_off()
+        if not self._hurrying:
+            self._hurrying = True
+            self.loop.later(_CLOSING_FOR, self._hurry)
+
+    def lingers(self, closed: Dialled) -> bool:
+        """Whether it is closed and still sends."""
+        return closed in self._closing
+
+    def linger_no_more(self, closed: Dialled) -> None:
+        """Know it no more."""
+        self._closing.pop(closed, None)
+
+    def _hurry(self) -> None:
+        before = time.monotonic() - _CLOSING_FOR
+        for closed, since in list(self._closing.items()):
+            if since <= before:
+                closed.break_off()
+        self._hurrying = bool(self._closing)
+        if self._hurrying:
+            self.loop.later(_CLOSING_FOR / 8, self._hurry)
 
     def expect_connections(self) -> None:
         """Let the guest hold many descriptors, and nothing that it starts."""
