@@ -61,7 +61,7 @@ def read(path: str) -> Elf:
         raise ElfError(f"{path} is not an ELF file")
     try:
         return _parsed(path, raw)
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
         raise ElfError(f"{path} is a broken ELF file: {error}") from error
 
 
