@@ -65,6 +65,17 @@ class SocketConnection(Connection):
                 pieces.append(piece)
         return b"".join(pieces)
 
+    def peek_nowait(self) -> bytes | None:
+        """Return some of what has arrived, and leave it; b"" at the end, None yet."""
+        if self._early or self._closed:
+            return self._early
+        try:
+            return self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        except OSError:  # the other side broke off
+            return b""
+
     @override
     async def send(self, data: bytes) -> None:
         view = memoryview(data)

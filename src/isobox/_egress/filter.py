@@ -23,6 +23,7 @@ from isobox._egress import dns, look, socks, upstream
 from isobox._egress.budget import Budget
 from isobox._egress.denial import Denials, denial_of
 from isobox._egress.http import HttpSession, Upstream
+from isobox._egress.kept import Kept, Server
 from isobox._egress.names import Names
 from isobox._egress.overrides import overridden
 from isobox._egress.own_addresses import OwnAddresses
@@ -41,8 +42,10 @@ from isobox.errors import (
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
+    from isobox._channel.sockets import SocketConnection
+    from isobox._core.hosts import Address
     from isobox._core.ops import Via
     from isobox._core.stack import Perform
     from isobox._egress.authority import Authority
@@ -105,6 +108,7 @@ class Filter(Outlet):
         self._pace = Pace()
         self._limited = Pace()
         self._background = Background()
+        self._kept = Kept(self._background.start)
         self.denials = Denials()
 
     async def open(self) -> None:
@@ -118,6 +122,7 @@ class Filter(Outlet):
 
     async def aclose(self) -> None:
         """Stop what it does by itself; safe to call again."""
+        await self._kept.aclose()
         await self._background.aclose()
         self._own.close()
 
@@ -274,16 +279,23 @@ class Filter(Outlet):
 
     # Connections.
 
-    async def _connect(self, place: Place, via: Via) -> Tally:
+    async def _connect(self, place: Place, via: Via, *, anew: bool = False) -> Link:
         """Connect to a host, if that is allowed.
+
+        Args:
+            place: Where to.
+            via: How the client has asked for it.
+            anew: No connection is used that is there already.
 
         Raises:
             PolicyDeniedError: It is not.
             UnreachableError: It cannot be reached.
             LimitError: There are too many connections.
         """
-        op = Connect(host=place.host, port=place.port, via=via, reach=self._reach)
-        return cast("Tally", await self._performed(op))
+        usual = anew or not self._keeps(place)
+        reach = self._reach if usual else self._reach_again
+        op = Connect(host=place.host, port=place.port, via=via, reach=reach)
+        return cast("Link", await self._performed(op))
 
     async def _performed(self, op: Connect) -> Ongoing:
         self._refuse_at_once(op)
@@ -383,24 +395,50 @@ class Filter(Outlet):
             Connect(host=place.host, port=place.port, via=via, reach=reach)
         )
 
-    async def _reach(self, op: Connect) -> Tally:
+    async def _reach(self, op: Connect) -> Link:
+        with self._admitted(op):
+            sock, address = await upstream.reach(
+                op.host, op.port, self._network, self._resolvers, self._own
+            )
+        return self._linked(op, sock, address)
+
+    async def _reach_again(self, op: Connect) -> Link:
+        """Take a connection that waits for this, if there is one."""
+        server = self._kept.take((op.host, op.port))
+        if server is None:
+            return await self._reach(op)
+        try:
+            with self._admitted(op):
+                found = [server.address]
+                upstream.check(op.host, found, op.port, self._network, self._own)
+        except BaseException:
+            await server.sock.aclose()
+            raise
+        link = self._linked(op, server.sock, server.address)
+        server.lend(link)
+        link.server = server
+        return link
+
+    @contextlib.contextmanager
+    def _admitted(self, op: Connect) -> Generator[None]:
+        """Count a connection, unless it does not come about.
+
+        Raises:
+            LimitError: There are too many.
+        """
         self._budget.check(op.host)
         self._budget.admit()
         try:
-            link, address = await upstream.reach(
-                op.host, op.port, self._network, self._resolvers, self._own
-            )
+            yield
         except BaseException:
             self._budget.leave()
             raise
-        return Tally(
-            link,
-            self._budget.spender(op.host),
-            {"address": str(address)},
-            self._budget.leave,
-        )
 
-    async def _carry(self, client: Peeked, link: Tally, place: Place, via: Via) -> None:
+    def _linked(self, op: Connect, sock: SocketConnection, address: Address) -> Link:
+        spend, leave = self._budget.spender(op.host), self._budget.leave
+        return Link(sock, spend, address, leave)
+
+    async def _carry(self, client: Peeked, link: Link, place: Place, via: Via) -> None:
         """Carry a connection, once it is clear that it is to where it was allowed."""
         async with link:
             try:
@@ -414,7 +452,7 @@ class Filter(Outlet):
                 await self._note(error, place, via)
                 await client.abort()
 
-    async def _inspect(self, client: Peeked, link: Tally, place: Place) -> None:
+    async def _inspect(self, client: Peeked, link: Link, place: Place) -> None:
         server = Peeked(link)
         web = place.port in _WEB or self._is_web(place)
         if not web and await look.server_speaks_first(client, server):
@@ -428,13 +466,14 @@ class Filter(Outlet):
         if not web and kind in ("http", "other"):
             like_http = await look.could_be_http(client)
         if kind == "tls":
-            await self._tls(client, server, place)
+            await self._tls(client, server, link, place)
         elif kind == "http2":
             raise PolicyDeniedError("HTTP/2 without TLS is not carried")
         elif kind == "sslv2":
             raise PolicyDeniedError("a hello of SSL 2 is not carried", rule="protocol")
         elif kind == "http" and like_http:
-            session = HttpSession(client, place, self._upstream("direct"), server)
+            plain = server if link.server is None else None
+            session = HttpSession(client, place, self._upstream("direct"), plain)
             await session.serve()
         elif web and kind is None:
             return
@@ -447,21 +486,41 @@ class Filter(Outlet):
         else:
             await join(look.Watched(client), server)
 
-    async def _tls(self, client: Peeked, server: Peeked, place: Place) -> None:
+    async def _tls(
+        self, client: Peeked, server: Peeked, link: Link, place: Place
+    ) -> None:
         await self._check_hello(client, place)
         if not self._is_read(place) or self._authority is None:
             await join(client, server)
             return
         place = replace(place, secure=True)
         inner = Secured(client, self._authority.context(place.host), host=None)
-        outer = Secured(server, self._verifying, host=place.host)
-        refusal = await self._meet(inner, outer, server, place)
-        upstream_ = self._upstream("direct", refusal)
-        link = outer if refusal is None else None
+        outer, refusal = link.server, None
+        if outer is None:
+            outer = self._server(link, place)
+            refusal = await self._meet(inner, outer, link, place)
+        else:
+            await _welcomed(inner.shake)
+        session = HttpSession(
+            Peeked(inner),
+            place,
+            self._upstream("direct", refusal),
+            outer if refusal is None else None,
+            borrowed=link.server is not None,
+        )
         try:
-            await HttpSession(Peeked(inner), place, upstream_, link).serve()
+            await session.serve()
         finally:
             await inner.aclose()
+
+    def _server(self, link: Link, place: Place) -> Server:
+        return Server(
+            link,
+            self._verifying,
+            host=place.host,
+            sock=link.sock,
+            address=link.address,
+        )
 
     async def _meet(
         self, inner: Secured, outer: Secured, plain: Connection, place: Place
@@ -548,6 +607,11 @@ class Filter(Outlet):
         secret = self._vault is not None and self._vault.applies(host, port)
         return secret or self._network.reads(host, port)
 
+    def _keeps(self, place: Place) -> bool:
+        """Whether a connection there can wait for another client."""
+        web = place.port in _WEB or self._is_web(place)
+        return web and self._authority is not None and self._is_read(place)
+
     # Requests.
 
     def _upstream(self, via: Via, refusal: UnreachableError | None = None) -> Upstream:
@@ -556,8 +620,14 @@ class Filter(Outlet):
         async def connect(place: Place) -> Connection:
             if refusals:
                 raise refusals.pop()
-            plain = await self._connect(place, via)
+            plain = await self._connect(place, via, anew=True)
             return await self._secured(plain, place) if place.secure else plain
+
+        async def leave(place: Place, link: Connection) -> None:
+            if isinstance(link, Server):
+                await self._kept.put((place.host, place.port), link)
+            else:
+                await link.aclose()
 
         async def explain(
             error: IsoboxError, place: Place | None
@@ -569,6 +639,7 @@ class Filter(Outlet):
         return Upstream(
             find=self._find,
             connect=connect,
+            leave=leave,
             needs_body=self._needs_body,
             hold=self._budget.hold,
             prepare=self._prepare,
@@ -578,8 +649,8 @@ class Filter(Outlet):
             explain=explain,
         )
 
-    async def _secured(self, plain: Connection, place: Place) -> Connection:
-        made = Secured(plain, self._verifying, host=place.host)
+    async def _secured(self, plain: Link, place: Place) -> Connection:
+        made = self._server(plain, place)
         refusal = await self._shaken(made.shake, plain, place)
         if refusal is not None:
             raise refusal
@@ -633,6 +704,28 @@ class Filter(Outlet):
         if self._vault is None or not self._vault.applies(place.host, place.port):
             return None
         return await self._vault.redactor()
+
+
+class Link(Tally):
+    """A connection to a host.
+
+    Attributes:
+        sock: The socket's.
+        address: Where it leads.
+        server: TLS over it, where that is there already.
+    """
+
+    def __init__(
+        self,
+        sock: SocketConnection,
+        spend: Callable[[int, int], None],
+        address: Address,
+        release: Callable[[], None],
+    ) -> None:
+        super().__init__(sock, spend, {"address": str(address)}, release)
+        self.sock = sock
+        self.address = address
+        self.server: Server | None = None
 
 
 class _Decided(Ongoing):

@@ -30,6 +30,7 @@ _HOP: Final[frozenset[bytes]] = frozenset(
         b"upgrade",
     )
 )
+_VOUCHING: Final = frozenset((b"authorization", b"proxy-authorization"))
 #: What says where a message ends, and for whom it is.
 _KEPT: Final = frozenset((b"content-length", b"transfer-encoding", b"host"))
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
@@ -84,6 +85,15 @@ def forwarded(
         dropped.add(b"host")
     kept = [pair for pair in pairs if pair[0].lower() not in dropped]
     return kept if authority is None else [(b"Host", authority), *kept]
+
+
+def binds_connection(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a server may know by the connection, from now on, who asks.
+
+    NTLM and Negotiate (RFC 4559, 6) vouch for a connection and not for a request.
+    """
+    told = [value for name, value in headers if name.lower() in _VOUCHING]
+    return any(value.lower().startswith((b"ntlm", b"negotiate")) for value in told)
 
 
 def sized(headers: Iterable[tuple[bytes, bytes]], length: int) -> Headers:

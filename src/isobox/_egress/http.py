@@ -70,6 +70,8 @@ class Upstream:
     Attributes:
         find: Says which place a proxy's client means.
         connect: Connects to a place, once that is allowed.
+        leave: Takes a connection to a place back on which nothing is under way;
+            closes it, or keeps it for another client.
         needs_body: Whether `prepare` must be given the body as well.
         hold: Counts bytes of a body that are held for it, and fewer of them.
         prepare: Decides on a request; returns it as it is to be sent.
@@ -82,6 +84,7 @@ class Upstream:
 
     find: Callable[[Place], Place]
     connect: Callable[[Place], Awaitable[Connection]]
+    leave: Callable[[Place, Connection], Awaitable[None]]
     needs_body: Callable[[Request, Place], bool]
     hold: Callable[[int], None]
     prepare: Callable[[Request, Place], Awaitable[Request]]
@@ -99,6 +102,7 @@ class HttpSession:
         place: Where they all go; None for a proxy, whose requests say so.
         upstream: How they leave.
         link: A connection to `place` that is there already.
+        borrowed: Whether another client's requests went over it before.
     """
 
     def __init__(
@@ -107,6 +111,8 @@ class HttpSession:
         place: Place | None,
         upstream: Upstream,
         link: Connection | None = None,
+        *,
+        borrowed: bool = False,
     ) -> None:
         self._client = client
         self._fixed = place
@@ -118,6 +124,9 @@ class HttpSession:
         self._at = place if link is not None else None
         # The server may have tired of one that was there before the request.
         self._kept = link is not None
+        self._borrowed = borrowed
+        # Whether the server may know the client by the connection.
+        self._bound = False
         # Whether part of an answer was said that no parser knows of.
         self._begun = False
 
@@ -131,7 +140,7 @@ class HttpSession:
             while await self._serve_one():
                 pass
         finally:
-            await self._drop()
+            await self._leave()
 
     async def _serve_one(self) -> bool:
         where = self._fixed
@@ -271,6 +280,7 @@ class HttpSession:
             ),
         )
         event = self._event()
+        self._bound = self._bound or heads.binds_connection(asked.headers)
         if self._upstream.needs_body(asked, place):
             return await self._exchange_held(place, asked, event)
         asked = await self._upstream.prepare(asked, place)
@@ -323,7 +333,7 @@ class HttpSession:
 
     async def _ask(self, place: Place, head: h11.Request, body: bytes | None) -> None:
         """Send a head, and the body if it is there whole."""
-        if self._link is None or self._at != place or not self._is_fresh():
+        if self._link is None or self._at != place or not self._may_ask(head):
             await self._renew(place)
         data = self._outbound.send(head) or b""
         if body:
@@ -345,13 +355,28 @@ class HttpSession:
             return False
         return True
 
-    def _is_fresh(self) -> bool:
-        return self._outbound.our_state is h11.IDLE
+    def _may_ask(self, head: h11.Request) -> bool:
+        # Whoever it was borrowed from, the server may have tired of it; and what
+        # cannot be asked again is not risked on that.
+        is_safe = not self._borrowed or head.method in _REPEATABLE
+        return is_safe and self._outbound.our_state is h11.IDLE
 
     async def _renew(self, place: Place) -> None:
-        await self._drop()
+        await self._leave()
         self._outbound, self._kept = _connection(h11.CLIENT), False
+        self._borrowed = self._bound = False
         self._link, self._at = await self._upstream.connect(place), place
+
+    async def _leave(self) -> None:
+        """Have no connection to a server any more."""
+        states = (self._outbound.our_state, self._outbound.their_state)
+        if not self._kept or self._bound or states != _UNUSED or self._at is None:
+            await self._drop()
+            return
+        link, self._link = self._link, None
+        if link is not None:
+            with contextlib.suppress(*BROKEN):
+                await self._upstream.leave(self._at, link)
 
     async def _drop(self) -> None:
         link, self._link = self._link, None
@@ -679,6 +704,7 @@ class HttpSession:
                 taken += len(data)
 
 
+_UNUSED: Final = (h11.IDLE, h11.IDLE)
 _DONE: Final = (h11.DONE, h11.DONE)
 _ASKED: Final = (h11.SEND_RESPONSE, h11.DONE)
 _UPGRADE: Final = [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]

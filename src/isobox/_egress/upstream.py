@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from isobox._core.hosts import Address
-    from isobox._core.results import Connection
     from isobox._egress.own_addresses import OwnAddresses
     from isobox._policy.network import Network
 
@@ -42,7 +41,7 @@ async def reach(
     network: Network,
     resolvers: anyio.CapacityLimiter,
     own: OwnAddresses,
-) -> tuple[Connection, Address]:
+) -> tuple[SocketConnection, Address]:
     """Connect to a host; returns the connection and the address that it has.
 
     The name is resolved once, every address is checked, and the connection is
@@ -61,8 +60,25 @@ async def reach(
         UnreachableError: It has no address, or none answers.
     """
     found = await resolve(host, port, resolvers)
+    check(host, found, port, network, own)
+    return await _connect(host, found, port)
+
+
+def check(
+    host: str,
+    addresses: Sequence[Address],
+    port: int,
+    network: Network,
+    own: OwnAddresses,
+) -> None:
+    """Return if every address of a host may be reached.
+
+    Raises:
+        PolicyDeniedError: One of them may not be.
+        UnreachableError: This machine's own addresses cannot be listed.
+    """
     mine = _listed(own)
-    for address in found:
+    for address in addresses:
         is_own = any(each in mine for each in carried(address))
         decision = network.reaches(host, address, port, own=is_own)
         if decision.verdict != "allow":
@@ -71,7 +87,6 @@ async def reach(
                 rule=decision.rule,
                 reason=decision.reason,
             )
-    return await _connect(host, found, port)
 
 
 def _listed(own: OwnAddresses) -> frozenset[Address]:
@@ -124,7 +139,7 @@ def _lookup(host: str, port: int) -> list[str]:
 
 async def _connect(
     host: str, addresses: Sequence[Address], port: int
-) -> tuple[Connection, Address]:
+) -> tuple[SocketConnection, Address]:
     won: list[tuple[SocketConnection, Address]] = []
     try:
         failures = await _race(addresses, port, won)

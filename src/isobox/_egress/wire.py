@@ -92,9 +92,14 @@ class Tally(WrappedConnection):
         self._spend = spend
         self._facts_so_far = dict(facts)
         self._release = release
-        self._closed = False
+        self._closed = self._detached = False
         self.bytes_in = 0
         self.bytes_out = 0
+
+    def detach(self) -> None:
+        """End, and leave the connection open, which is somebody else's from now on."""
+        self._detached = True
+        self._finish()
 
     @override
     async def receive(self) -> bytes:
@@ -118,12 +123,17 @@ class Tally(WrappedConnection):
         await self._end(self._inner.aclose)
 
     async def _end(self, close: Callable[[], Awaitable[None]]) -> None:
-        if not self._closed:
-            self._closed = True
-            self._release()
+        if self._detached:
+            return
         try:
             await close()
         finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._release()
             counts = {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out}
             self._ended({**self._facts_so_far, **counts})
 
@@ -210,6 +220,10 @@ class Secured(Connection):
             # The answer to a new key, or to a session ticket.
             await self._flush()
             await self._take()
+
+    def has_read_all(self) -> bool:
+        """Whether nothing is here that was received and not returned."""
+        return not self._arrived.pending and not self._tls.pending()
 
     def _opened(self) -> tuple[list[bytes], bool]:
         """Return what of the bytes that are here can be read, and if it is all."""

@@ -150,6 +150,7 @@ class Talk:
     servers: list[Server] = field(default_factory=list)
     refused: list[tuple[type, Place | None]] = field(default_factory=list)
     tunnels: list[tuple[str, int, bytes]] = field(default_factory=list)
+    left: list[Place] = field(default_factory=list)
     client: Script = field(default_factory=Script)
     broke: BaseException | None = None
     budget: Budget = field(default_factory=lambda: Budget(Network()))
@@ -212,6 +213,10 @@ async def talk(  # noqa: C901 - each part of an Upstream is a function
         talk.servers.append(kind(answer, talk.requests, most=most))
         return talk.servers[-1]
 
+    async def leave(there, link):
+        talk.left.append(there)
+        await link.aclose()
+
     async def prepared(request, there):
         return request if prepare is None else await prepare(request, there)
 
@@ -235,6 +240,7 @@ async def talk(  # noqa: C901 - each part of an Upstream is a function
     upstream = Upstream(
         find=find,
         connect=connect,
+        leave=leave,
         needs_body=lambda *_: signed,
         hold=talk.budget.hold,
         prepare=prepared,

@@ -8,6 +8,7 @@ import ssl
 import struct
 import time
 from dataclasses import replace
+from ipaddress import ip_address
 
 import anyio
 import pytest
@@ -107,7 +108,7 @@ class World:
                     await serve(theirs)
 
         self.serving.append(asyncio.ensure_future(run()))
-        return mine, "192.0.2.1"
+        return mine, ip_address("192.0.2.1")
 
     def address(self, name):
         return str(self.filter._names.address(name))
@@ -148,6 +149,7 @@ async def world(monkeypatch):
     async def make(*rules, **options):
         made.append(await World(rules, **options).__aenter__())
         monkeypatch.setattr(upstream, "reach", made[-1].reach)
+        monkeypatch.setattr(upstream, "check", lambda *_: None)
         return made[-1]
 
     yield make
