@@ -2669,10 +2669,10 @@ def _has_controls(data: bytes) -> bool:
 class Survey:
     """What a file turns out to be, piece by piece: its lines, its encoding."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hashed: bool = True) -> None:
         self.encoding: Optional[str] = None
         self.newlines = 0
-        self.digest = _sha256()
+        self.digest = _sha256() if hashed else None
         self.size = 0
         #: Newlines before a place, and the place: where to begin to read.
         self.marks: List[Tuple[int, int]] = []
@@ -2683,7 +2683,8 @@ class Survey:
 
     def add(self, data: bytes) -> None:
         """Take the next piece; pieces but the last have an even length."""
-        self.digest.update(data)
+        if self.digest is not None:
+            self.digest.update(data)
         self.marks.append((self.newlines, self.size))
         if self.encoding is None:
             self.head = data[:_SAMPLE]
@@ -2814,7 +2815,8 @@ def read_lines(fields: Dict[str, Any]) -> Any:
     """Yield lines of a file, joined by LF, or an image's bytes."""
     fd, found = _open_regular(fields["path"])
     try:
-        survey = Survey()
+        small = 0 < found.st_size <= _LARGEST_KNOWN
+        survey = Survey(hashed=not small)
         content: Optional[bytes] = yield from _surveyed(fd, found.st_size, survey)
         media = media_type_of(survey.head, bool(survey.encoding) or not survey.size)
         shown, count = b"", 0
@@ -2836,7 +2838,11 @@ def read_lines(fields: Dict[str, Any]) -> Any:
         shown = content
     for at in range(0, len(shown), PIECE):
         yield shown[at : at + PIECE]
-    entry = pack_entry(fields["path"], found, b"", survey.digest.digest())
+    if survey.digest is not None:
+        digest = survey.digest.digest()
+    else:
+        digest = _known_digest(fields["path"], content or b"")
+    entry = pack_entry(fields["path"], found, b"", digest)
     return {
         "entry": entry,
         "first": first + 1,
@@ -3443,7 +3449,7 @@ def edit_file(fields: Dict[str, Any]) -> Any:
     content, before = _whole(target)
     yield None
     wanted = fields["if_match"]
-    digests = Digests()
+    digests = _known.pop(target, None) or Digests()
     if wanted is not None and digests.of(content).hex() != wanted.lower():
         raise Refused("conflict", "the content is another" if wanted else "it exists")
     content, told = edited(content, fields["pieces"], fields.get("text", False))
@@ -3457,7 +3463,31 @@ def edit_file(fields: Dict[str, Any]) -> Any:
         draft.discard()
         raise
     told["entry"] = pack_entry(fields["path"], after, b"", digests.of(content))
+    _know(target, digests)
     return told
+
+
+#: How many files, and how large ones, are known by what was in them when they were
+#: read or edited last: who comes back to a file mostly finds the same, and what is
+#: the same has the same digest.
+_KNOWN, _LARGEST_KNOWN = 8, 1 << 17
+_known: Dict[bytes, "Digests"] = {}
+
+
+def _known_digest(path: bytes, content: bytes) -> bytes:
+    """Return the digest of a file's content."""
+    digests = _known.pop(path, None) or Digests()
+    digest = digests.of(content)
+    _know(path, digests)
+    return digest
+
+
+def _know(path: bytes, digests: "Digests") -> None:
+    """Keep what was in a file last, for a while."""
+    if digests.size <= _LARGEST_KNOWN:
+        _known[path] = digests
+    if len(_known) > _KNOWN:
+        del _known[next(iter(_known))]
 
 
 class Digests:
@@ -3467,10 +3497,18 @@ class Digests:
 
     def __init__(self) -> None:
         self._content = b""
+        self._digest = b""
         self._states: List[Any] = []
+
+    @property
+    def size(self) -> int:
+        """How large the last content was."""
+        return len(self._content)
 
     def of(self, content: bytes) -> bytes:
         """Return the digest of the next content."""
+        if self._digest and content == self._content:
+            return self._digest
         same = _alike_at_begin(self._content, content) // self._STEP
         del self._states[same + 1 :]
         digest = self._states.pop() if self._states else _sha256()
@@ -3479,7 +3517,8 @@ class Digests:
             for at in range(len(self._states) * self._STEP, len(content), self._STEP):
                 self._states.append(digest.copy())
                 digest.update(view[at : at + self._STEP])
-        return digest.digest()  # type: ignore[no-any-return]
+        self._digest = digest.digest()
+        return self._digest
 
 
 def edited(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import pytest
 from hypothesis import example, given
@@ -136,6 +137,46 @@ def test_a_digest_goes_on_where_contents_part(sizes):
     for alike, other in sizes:
         content = bytes(alike) + b"x" * other
         assert digests.of(content) == hashlib.sha256(content).digest()
+
+
+def edit(path: bytes, old: bytes, new: bytes, **fields) -> dict:
+    asked = {"path": path, "pieces": [(old, new, False)], "if_match": None, **fields}
+    work = agent.edit_file(asked)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
+
+
+LARGEST = agent._LARGEST_KNOWN
+SIZES = st.sampled_from([0, 1, 5, STEP, 2 * STEP, LARGEST - 1, LARGEST, LARGEST + 1])
+TURNS = st.tuples(SIZES, st.sampled_from(b"xy"), st.booleans(), st.integers(0, 11))
+
+
+@given(st.lists(TURNS, max_size=8))
+@example(
+    [(5, 120, False, 0), (5, 121, False, 0), (5, 121, True, 0), (5, 120, False, 0)]
+)
+@example([(LARGEST, 120, True, 0), (LARGEST, 120, False, 0), (1, 120, False, 0)])
+def test_a_file_that_is_known_has_the_digest_of_what_is_in_it_now(path, turns):
+    for size, letter, edits, number in turns:
+        name = path.with_name(f"known{number}")
+        content = bytes((letter,)) * size
+        name.write_bytes(content)
+        os.utime(name, (1, 1))
+        raw = os.fsencode(os.path.realpath(name))
+        if edits and size:
+            name.write_bytes(b"#" + content[1:])
+            answer = edit(raw, b"#", content[:1] * 2)
+            content = name.read_bytes()
+        else:
+            _, answer = page(raw)
+        assert hashlib.sha256(content).digest() in answer["entry"]
+        assert len(agent._known) <= agent._KNOWN
+        assert (
+            sum(each.size for each in agent._known.values()) <= LARGEST * agent._KNOWN
+        )
 
 
 WORDS = st.text("ab\n", max_size=8)
