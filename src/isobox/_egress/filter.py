@@ -419,6 +419,29 @@ class Filter(Outlet):
         link.server = server
         return link
 
+    async def _reach_anew(self, link: Link, place: Place) -> None:
+        """Reach a host by a connection of this client's own, if it is another's yet.
+
+        It is the same connection to whoever decides, counts and records.
+
+        Raises:
+            PolicyDeniedError: One of its addresses may not be reached.
+            UnreachableError: It cannot be reached.
+        """
+        if link.server is None:
+            return
+        await self._let_wait(link, place)
+        sock, address = await upstream.reach(
+            place.host, place.port, self._network, self._resolvers, self._own
+        )
+        link.take_up(sock, address)
+
+    async def _let_wait(self, link: Link, place: Place) -> None:
+        """Let a server wait for another client, if there is one."""
+        server, link.server = link.server, None
+        if server is not None:
+            await self._kept.put((place.host, place.port), server)
+
     @contextlib.contextmanager
     def _admitted(self, op: Connect) -> Generator[None]:
         """Count a connection, unless it does not come about.
@@ -472,11 +495,11 @@ class Filter(Outlet):
         elif kind == "sslv2":
             raise PolicyDeniedError("a hello of SSL 2 is not carried", rule="protocol")
         elif kind == "http" and like_http:
-            plain = server if link.server is None else None
-            session = HttpSession(client, place, self._upstream("direct"), plain)
+            await self._reach_anew(link, place)
+            session = HttpSession(client, place, self._upstream("direct"), server)
             await session.serve()
         elif web and kind is None:
-            return
+            await self._let_wait(link, place)
         elif web or like_http:
             # SAFETY: a server may take for HTTP what does not look it, and go by a
             # Host header that nobody has seen.
@@ -506,7 +529,7 @@ class Filter(Outlet):
             place,
             self._upstream("direct", refusal),
             outer if refusal is None else None,
-            borrowed=link.server is not None,
+            may_be_asked=outer.may_be_asked if link.server is outer else None,
         )
         try:
             await session.serve()
@@ -624,10 +647,17 @@ class Filter(Outlet):
             return await self._secured(plain, place) if place.secure else plain
 
         async def leave(place: Place, link: Connection) -> None:
-            if isinstance(link, Server):
-                await self._kept.put((place.host, place.port), link)
-            else:
+            if not isinstance(link, Server) or not self._keeps(place):
                 await link.aclose()
+                return
+            tally = link.tally
+            await self._kept.put((place.host, place.port), link)
+            tally.end()
+
+        async def renew(place: Place, server: Connection) -> Connection:
+            link = cast("Link", cast("Server", server).tally)
+            await self._reach_anew(link, place)
+            return await self._secured(link, place)
 
         async def explain(
             error: IsoboxError, place: Place | None
@@ -640,6 +670,7 @@ class Filter(Outlet):
             find=self._find,
             connect=connect,
             leave=leave,
+            renew=renew,
             needs_body=self._needs_body,
             hold=self._budget.hold,
             prepare=self._prepare,
@@ -722,10 +753,15 @@ class Link(Tally):
         address: Address,
         release: Callable[[], None],
     ) -> None:
-        super().__init__(sock, spend, {"address": str(address)}, release)
-        self.sock = sock
-        self.address = address
+        super().__init__(sock, spend, {}, release)
+        self.take_up(sock, address)
         self.server: Server | None = None
+
+    def take_up(self, sock: SocketConnection, address: Address) -> None:
+        """Have a connection, instead of the one that was let go."""
+        self._inner = self.sock = sock
+        self.address = address
+        self._facts_so_far["address"] = str(address)
 
 
 class _Decided(Ongoing):

@@ -17,6 +17,7 @@ from isobox._egress import bounds
 from isobox._egress import headers as heads
 from isobox._egress import place as places
 from isobox._egress.headers import LARGEST_HEAD
+from isobox._egress.overrides import is_overridden
 from isobox._egress.place import BadRequestError
 from isobox._egress.refusal import phrase
 from isobox._egress.request import Request
@@ -72,6 +73,8 @@ class Upstream:
         connect: Connects to a place, once that is allowed.
         leave: Takes a connection to a place back on which nothing is under way;
             closes it, or keeps it for another client.
+        renew: Connects to a place again, instead of by a connection that was there
+            for another client before.
         needs_body: Whether `prepare` must be given the body as well.
         hold: Counts bytes of a body that are held for it, and fewer of them.
         prepare: Decides on a request; returns it as it is to be sent.
@@ -85,6 +88,7 @@ class Upstream:
     find: Callable[[Place], Place]
     connect: Callable[[Place], Awaitable[Connection]]
     leave: Callable[[Place, Connection], Awaitable[None]]
+    renew: Callable[[Place, Connection], Awaitable[Connection]]
     needs_body: Callable[[Request, Place], bool]
     hold: Callable[[int], None]
     prepare: Callable[[Request, Place], Awaitable[Request]]
@@ -102,7 +106,8 @@ class HttpSession:
         place: Where they all go; None for a proxy, whose requests say so.
         upstream: How they leave.
         link: A connection to `place` that is there already.
-        borrowed: Whether another client's requests went over it before.
+        may_be_asked: Says whether that still can be asked something, if it was there
+            for another client before.
     """
 
     def __init__(
@@ -112,7 +117,7 @@ class HttpSession:
         upstream: Upstream,
         link: Connection | None = None,
         *,
-        borrowed: bool = False,
+        may_be_asked: Callable[[], bool] | None = None,
     ) -> None:
         self._client = client
         self._fixed = place
@@ -124,7 +129,7 @@ class HttpSession:
         self._at = place if link is not None else None
         # The server may have tired of one that was there before the request.
         self._kept = link is not None
-        self._borrowed = borrowed
+        self._may_be_asked = may_be_asked
         # Whether the server may know the client by the connection.
         self._bound = False
         # Whether part of an answer was said that no parser knows of.
@@ -139,6 +144,10 @@ class HttpSession:
         try:
             while await self._serve_one():
                 pass
+        except asyncio.CancelledError:
+            # Somebody needs the room.
+            await self._drop()
+            raise
         finally:
             await self._leave()
 
@@ -280,7 +289,6 @@ class HttpSession:
             ),
         )
         event = self._event()
-        self._bound = self._bound or heads.binds_connection(asked.headers)
         if self._upstream.needs_body(asked, place):
             return await self._exchange_held(place, asked, event)
         asked = await self._upstream.prepare(asked, place)
@@ -289,8 +297,9 @@ class HttpSession:
         upgrade = upgrade and heads.asks_for_websocket(request.headers)
         head = _head(asked, list(asked.headers) + (_UPGRADE if upgrade else []))
         if whole:
-            await self._ask(place, head, b"")
-            return await self._answer(place, None, repeat=head)
+            repeat = head if _is_repeatable(head) else None
+            await self._ask(place, head, b"", repeatable=repeat is not None)
+            return await self._answer(place, None, repeat=repeat)
         await self._ask(place, head, None)
         return await self._answer(place, event)
 
@@ -331,10 +340,18 @@ class HttpSession:
                 )
             event = self._event()
 
-    async def _ask(self, place: Place, head: h11.Request, body: bytes | None) -> None:
+    async def _ask(
+        self,
+        place: Place,
+        head: h11.Request,
+        body: bytes | None,
+        *,
+        repeatable: bool = False,
+    ) -> None:
         """Send a head, and the body if it is there whole."""
-        if self._link is None or self._at != place or not self._may_ask(head):
+        if self._link is None or self._at != place or not self._may_ask(repeatable):
             await self._renew(place)
+        self._bound = self._bound or heads.binds_connection(head.headers)
         data = self._outbound.send(head) or b""
         if body:
             data += self._outbound.send(h11.Data(body)) or b""
@@ -355,17 +372,26 @@ class HttpSession:
             return False
         return True
 
-    def _may_ask(self, head: h11.Request) -> bool:
-        # Whoever it was borrowed from, the server may have tired of it; and what
-        # cannot be asked again is not risked on that.
-        is_safe = not self._borrowed or head.method in _REPEATABLE
-        return is_safe and self._outbound.our_state is h11.IDLE
+    def _may_ask(self, repeatable: bool) -> bool:
+        may_be_asked = self._may_be_asked
+        if may_be_asked is not None and not (repeatable and may_be_asked()):
+            # The server may have tired of what was there for another client, and
+            # what cannot be asked again is not risked on that.
+            return False
+        return self._outbound.our_state is h11.IDLE
 
     async def _renew(self, place: Place) -> None:
-        await self._leave()
-        self._outbound, self._kept = _connection(h11.CLIENT), False
-        self._borrowed = self._bound = False
-        self._link, self._at = await self._upstream.connect(place), place
+        link, borrowed = self._link, self._may_be_asked is not None
+        self._may_be_asked = None
+        if link is None or not borrowed or self._at != place:
+            await self._leave()
+            connecting = self._upstream.connect(place)
+        else:
+            self._link = None
+            connecting = self._upstream.renew(place, link)
+        self._outbound = _connection(h11.CLIENT)
+        self._kept = self._bound = False
+        self._link, self._at = await connecting, place
 
     async def _leave(self) -> None:
         """Have no connection to a server any more."""
@@ -392,7 +418,7 @@ class HttpSession:
         Args:
             place: Where it goes.
             event: The beginning of the body, None if it was sent.
-            repeat: The request, if it has no body and so could be made again.
+            repeat: The request, if it could be made again.
 
         Returns:
             Whether another request may follow.
@@ -416,8 +442,7 @@ class HttpSession:
     async def _first(self, place: Place, repeat: h11.Request | None) -> bytes:
         """Return the beginning of an answer, empty if there is none."""
         data = await self._patient(place)
-        again = self._kept and repeat is not None and repeat.method in _REPEATABLE
-        if data or repeat is None or not again:
+        if data or repeat is None or not self._kept:
             return data
         # A connection that was kept had ended before the request came there.
         await self._renew(place)
@@ -469,7 +494,7 @@ class HttpSession:
         """Let another request follow, after an answer that no parser has seen."""
         early, ended = self._inbound.trailing_data
         self._inbound, self._outbound = _connection(h11.SERVER), _connection(h11.CLIENT)
-        self._kept = self._link is not None
+        self._kept, self._may_be_asked = self._link is not None, None
         if early:
             self._inbound.receive_data(early)
         if ended:
@@ -540,6 +565,7 @@ class HttpSession:
         states = (self._outbound.our_state, self._outbound.their_state)
         # SAFETY: what came after the answer would be taken for the next one.
         self._kept = states == _DONE and not self._outbound.trailing_data[0]
+        self._may_be_asked = None
         if self._kept:
             self._outbound.start_next_cycle()
         if (self._inbound.our_state, self._inbound.their_state) != _DONE:
@@ -720,6 +746,10 @@ def _head(asked: Request, headers: Headers) -> h11.Request:
     except h11.LocalProtocolError:
         # What it says would quote a secret.
         raise BadRequestError("with its secrets it is no request") from None
+
+
+def _is_repeatable(head: h11.Request) -> bool:
+    return head.method in _REPEATABLE and not is_overridden(head.headers)
 
 
 def _no_http(place: Place, words: str) -> UnreachableError:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
+from isobox._channel.places import available
 from isobox._egress.wire import Secured, Tally
 
 if TYPE_CHECKING:
@@ -19,8 +23,10 @@ if TYPE_CHECKING:
 _WAIT: Final = 4.0
 #: Seconds after which the server has to be found and to prove itself again.
 _OLDEST: Final = 60.0
-#: How many wait at once.
+#: How many wait at once, of one sandbox.
 _MOST: Final = 16
+#: And of all: one for so many connections that the process has places for.
+_SHARE: Final = 8
 
 
 class Server(Secured):
@@ -44,30 +50,66 @@ class Server(Secured):
         address: Address,
     ) -> None:
         super().__init__(tally, context, host=host)
-        self._tally = tally
-        self._since = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._since = self._heard = self._loop.time()
+        self.tally = tally
         self.sock = sock
         self.address = address
 
+    @override
+    async def receive(self) -> bytes:
+        data = await super().receive()
+        self._heard = self._loop.time()
+        return data
+
     def lend(self, tally: Tally) -> None:
         """Serve a client, whose bytes `tally` counts."""
-        self._inner = self._tally = tally
+        self._inner = self.tally = tally
 
-    def take_back(self) -> bool:
-        """Serve nobody; returns whether it may serve another one."""
-        young = asyncio.get_running_loop().time() < self._since + _OLDEST
-        if not young or not self.is_quiet():
-            return False
-        self._tally.detach()
-        return True
+    def rest(self) -> None:
+        """Serve nobody; whose bytes were counted last goes on without it."""
+        self.tally.let_go()
+        self._inner = self.sock
 
-    def is_quiet(self) -> bool:
-        """Whether the server has said nothing that nobody has asked for.
+    def waits_until(self) -> float:
+        """Return when it has waited long enough, by the loop's clock."""
+        return min(self._heard + _WAIT, self._since + _OLDEST)
+
+    def may_be_asked(self) -> bool:
+        """Whether it has not waited for long, and said nothing unasked.
 
         What it said would pass for the answer to the next request; and it may
         have gone.
         """
-        return self.has_read_all() and self.sock.peek_nowait() is None
+        young = self._loop.time() < self.waits_until()
+        return young and self.says_nothing() and self.sock.peek_nowait() is None
+
+
+class _Room:
+    """So many may wait, of all sandboxes together: each is a descriptor.
+
+    It may be used from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def take(self) -> bool:
+        """Take a place; false if there is none."""
+        with self._lock:
+            if self._taken >= available() // _SHARE:
+                return False
+            self._taken += 1
+            return True
+
+    def give(self) -> None:
+        """Give one back."""
+        with self._lock:
+            self._taken -= 1
+
+
+_ROOM: Final = _Room()
 
 
 class Kept:
@@ -87,12 +129,14 @@ class Kept:
 
     async def put(self, place: tuple[str, int], server: Server) -> None:
         """Let one wait, for a moment, or close it."""
-        if self._closed or not server.take_back():
+        server.rest()
+        if self._closed or not server.may_be_asked() or not _ROOM.take():
             await server.aclose()
             return
-        loop = asyncio.get_running_loop()
         self._waiting[server] = place
-        self._timers[server] = loop.call_later(_WAIT, self._dismiss, server)
+        until = server.waits_until()
+        loop = asyncio.get_running_loop()
+        self._timers[server] = loop.call_at(until, self._dismiss, server)
         if len(self._waiting) > _MOST:
             self._dismiss(next(iter(self._waiting)))
 
@@ -100,7 +144,7 @@ class Kept:
         """Return the one that came last, if it is still there."""
         for server in [s for s in reversed(self._waiting) if self._waiting[s] == place]:
             self._forget(server)
-            if server.is_quiet():
+            if server.may_be_asked():
                 return server
             self._start(server.sock.aclose)
         return None
@@ -117,5 +161,6 @@ class Kept:
         self._start(server.sock.aclose)
 
     def _forget(self, server: Server) -> None:
+        _ROOM.give()
         del self._waiting[server]
         self._timers.pop(server).cancel()

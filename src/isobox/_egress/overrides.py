@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from isobox._egress.place import BadRequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from isobox._egress.request import Request
 
 #: Frameworks take the method from these where it is a POST.
@@ -28,6 +30,11 @@ def overridden(request: Request) -> list[tuple[str, str]]:
     methods = _distinct(request, request.method, _METHODS)
     targets = _distinct(request, request.target, _TARGETS)
     return [(method, target) for method in methods for target in targets]
+
+
+def is_overridden(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a server may take a request for one with another method or target."""
+    return any(_heard(name) in _METHODS + _TARGETS for name, _ in headers)
 
 
 def _distinct(request: Request, said: bytes, names: tuple[bytes, ...]) -> list[str]:

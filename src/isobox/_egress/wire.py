@@ -92,14 +92,21 @@ class Tally(WrappedConnection):
         self._spend = spend
         self._facts_so_far = dict(facts)
         self._release = release
-        self._closed = self._detached = False
+        self._closed = False
         self.bytes_in = 0
         self.bytes_out = 0
 
-    def detach(self) -> None:
-        """End, and leave the connection open, which is somebody else's from now on."""
-        self._detached = True
-        self._finish()
+    def let_go(self) -> None:
+        """Leave the connection, which is somebody else's from now on."""
+        self._inner = Gone()
+
+    def end(self) -> None:
+        """Be at its end, and put on record."""
+        if not self._closed:
+            self._closed = True
+            self._release()
+            counts = {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out}
+            self._ended({**self._facts_so_far, **counts})
 
     @override
     async def receive(self) -> bytes:
@@ -123,19 +130,30 @@ class Tally(WrappedConnection):
         await self._end(self._inner.aclose)
 
     async def _end(self, close: Callable[[], Awaitable[None]]) -> None:
-        if self._detached:
-            return
         try:
             await close()
         finally:
-            self._finish()
+            self.end()
 
-    def _finish(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._release()
-            counts = {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out}
-            self._ended({**self._facts_so_far, **counts})
+
+class Gone(Connection):
+    """What is left where a connection was."""
+
+    @override
+    async def receive(self) -> bytes:
+        return b""
+
+    @override
+    async def send(self, data: bytes) -> None:
+        raise BrokenPipeError("the connection is somebody else's")
+
+    @override
+    async def send_eof(self) -> None:
+        pass
+
+    @override
+    async def aclose(self) -> None:
+        pass
 
 
 class Secured(Connection):
@@ -221,9 +239,15 @@ class Secured(Connection):
             await self._flush()
             await self._take()
 
-    def has_read_all(self) -> bool:
-        """Whether nothing is here that was received and not returned."""
-        return not self._arrived.pending and not self._tls.pending()
+    def says_nothing(self) -> bool:
+        """Whether nothing is here that was received and not returned, nor the end."""
+        try:
+            self._tls.read(1)
+        except ssl.SSLWantReadError:
+            return not self._arrived.pending
+        except ssl.SSLError:
+            pass
+        return False
 
     def _opened(self) -> tuple[list[bytes], bool]:
         """Return what of the bytes that are here can be read, and if it is all."""

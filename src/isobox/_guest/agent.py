@@ -2672,7 +2672,7 @@ class Survey:
     def __init__(self, *, hashed: bool = True) -> None:
         self.encoding: Optional[str] = None
         self.newlines = 0
-        self.digest = _sha256() if hashed else None
+        self.digest: Any = _sha256() if hashed else None
         self.size = 0
         #: Newlines before a place, and the place: where to begin to read.
         self.marks: List[Tuple[int, int]] = []
@@ -5936,6 +5936,7 @@ class Dialled(Job):
             self._sink = Outward(self, os.dup(self._sock.fileno()), BODY)
             self._source = Source(self, os.dup(self._sock.fileno()), BODY)
         except OSError as error:  # no descriptor left
+            self._abort()
             self.fail(error)
             return False
         return True

@@ -217,6 +217,10 @@ async def talk(  # noqa: C901 - each part of an Upstream is a function
         talk.left.append(there)
         await link.aclose()
 
+    async def renew(there, link):
+        await link.aclose()
+        return await connect(there)
+
     async def prepared(request, there):
         return request if prepare is None else await prepare(request, there)
 
@@ -241,6 +245,7 @@ async def talk(  # noqa: C901 - each part of an Upstream is a function
         find=find,
         connect=connect,
         leave=leave,
+        renew=renew,
         needs_body=lambda *_: signed,
         hold=talk.budget.hold,
         prepare=prepared,

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import ssl
 from dataclasses import replace
 
 import pytest
-from tests.unit.egress.test_filter import get, over_tls, secret, secured, world
+from tests.unit.egress.test_filter import (
+    INSIDE,
+    OUTSIDE,
+    get,
+    over_tls,
+    secret,
+    secured,
+    world,
+)
 
+from isobox import Answer
 from isobox._egress import kept, upstream
+from isobox._egress.wire import Secured
 from isobox.errors import PolicyDeniedError
 
 __all__ = ["world"]
 
 pytestmark = pytest.mark.anyio
+
+TRUSTING = ssl.create_default_context(cadata=INSIDE.certificate_pem.decode())
 
 
 class Site:
@@ -229,3 +244,244 @@ async def test_the_limits_hold_by_it_too(world):
     with pytest.raises(ConnectionError):
         await ask(it)
     assert it.filter._budget._alive == 0
+
+
+# -- what goes by it ---------------------------------------------------------------
+
+
+class Dying(Site):
+    """Its first connection ends as the second request comes."""
+
+    async def _serve(self, connection):
+        self.most = 1 if not self.seen else 1000
+        first = not self.seen
+        await super()._serve(connection)
+        if first:
+            await connection.receive()
+
+
+@pytest.mark.parametrize(
+    ("lines", "method", "body"),
+    [
+        (("Content-Length: 2",), "GET", b"ab"),
+        (("X-HTTP-Method-Override: DELETE",), "GET", b""),
+        (("Content-Length: 2",), "POST", b"ab"),
+        (("Content-Length: 0",), "POST", b""),
+    ],
+)
+async def test_what_cannot_be_asked_twice_has_a_connection_of_its_own(
+    world, lines, method, body
+):
+    it, site = await a_world(world, Dying())
+    assert await ask(it) == b"GET /x of 1"
+    said = await ask(it, *lines, method=method, body=body)
+    assert said == b"%s /x of 2" % method.encode()
+    assert site.seen == [[b"GET /x"], [b"%s /x" % method.encode()]]
+
+
+async def test_what_can_is_asked_again(world):
+    it, _site = await a_world(world, Dying())
+    assert await ask(it) == b"GET /x of 1"
+    assert await ask(it) == b"GET /x of 2"
+    assert len(it.reached) == 2
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_who_is_known_by_a_renewed_connection_is_not_either(world, method):
+    it, _site = await a_world(world, Dying())
+    assert await ask(it) == b"GET /x of 1"
+    bound = await ask(
+        it, "Authorization: Negotiate abc", "Content-Length: 0", method=method
+    )
+    assert bound == b"%s /x of 2" % method.encode()
+    assert await ask(it) == b"GET /x of 3"
+
+
+async def test_who_is_known_by_what_a_secret_says_is_not_either(world):
+    it = await world("a.test", secrets=[secret(value="Negotiate abcdefgh")])
+    site = Site()
+    it.servers["a.test", 443] = secured(site.serve)
+    text = it.vault.environment()["KEY"]
+    assert await ask(it, f"Authorization: {text}") == b"GET /x of 1"
+    assert await ask(it) == b"GET /x of 2"
+
+
+async def test_it_is_looked_at_once_more_before_a_request(world):
+    """What comes while the client thinks is no answer either."""
+    it, site = await a_world(world)
+    said = asyncio.Event()
+
+    class Impatient(Site):
+        async def _serve(self, connection):
+            self.most = 1
+            await super()._serve(connection)
+            self.most = 1000
+            await said.wait()
+            await connection.send(
+                b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 5\r\n\r\nstale"
+            )
+            await connection.receive()
+
+    site = Impatient()
+    it.servers["a.test", 443] = secured(site.serve)
+    assert await ask(it) == b"GET /x of 1"
+    it.servers["a.test", 443] = secured(Site().serve)
+    inside = it.dial(it.address("a.test"), 443)
+    async with inside:
+        client = Secured(inside, TRUSTING, host="a.test")
+        await client.shake()
+        said.set()
+        await asyncio.sleep(0.1)
+        await client.send(get("a.test"))
+        assert (await client.receive()).endswith(b"GET /x of 1")
+    assert len(it.reached) == 2
+
+
+async def test_a_client_that_thinks_for_long_does_not_ask_by_it(world, monkeypatch):
+    monkeypatch.setattr(kept, "_WAIT", 0.2)
+    it, _site = await a_world(world)
+    assert await ask(it) == b"GET /x of 1"
+    inside = it.dial(it.address("a.test"), 443)
+    async with inside:
+        client = Secured(inside, TRUSTING, host="a.test")
+        await client.shake()
+        await asyncio.sleep(0.3)
+        await client.send(get("a.test"))
+        assert (await client.receive()).endswith(b"GET /x of 2")
+
+
+async def test_who_only_looks_in_does_not_make_it_wait_for_longer(world, monkeypatch):
+    monkeypatch.setattr(kept, "_WAIT", 0.4)
+    it, _site = await a_world(world)
+    assert await ask(it) == b"GET /x of 1"
+    for _ in range(4):
+        async with it.dial(it.address("a.test"), 443) as inside:
+            await Secured(inside, TRUSTING, host="a.test").shake()
+        await asyncio.sleep(0.15)
+    assert await ask(it) == b"GET /x of 2"
+
+
+async def test_a_client_that_says_nothing_leaves_it_as_it_was(world):
+    it, _ = await a_world(world)
+    assert await ask(it) == b"GET /x of 1"
+    await it.dial(it.address("a.test"), 443).aclose()
+    await asyncio.sleep(0.05)
+    assert await ask(it) == b"GET /x of 1"
+
+
+async def test_a_server_that_has_taken_its_leave(world):
+    """Its goodbye came with the answer, and it did not hang up."""
+    it, _ = await a_world(world)
+
+    class Polite(Site):
+        async def _serve(self, connection):
+            self.most = 1
+            await super()._serve(connection)
+
+    def shaken(serve):
+        async def shake(connection):
+            tls = await Secured.accept(connection, OUTSIDE.context("a.test"))
+            await serve(tls)
+            with contextlib.suppress(ssl.SSLError):
+                tls._tls.unwrap()
+            await tls._flush()
+            await connection.receive()
+
+        return shake
+
+    site = Polite()
+    it.servers["a.test", 443] = shaken(site.serve)
+    assert await ask(it) == b"GET /x of 1"
+    await asyncio.sleep(0.1)
+    assert await ask(it) == b"GET /x of 2"
+
+
+# -- for whoever decides, and on record ---------------------------------------------
+
+
+async def test_another_connection_for_a_client_is_no_other_decision(world):
+    asked = []
+
+    async def approve(question):
+        asked.append(question.facts)
+        return Answer(True)
+
+    it, _ = await a_world(world, None, "?a.test", approve=approve, connections=1)
+    assert await ask(it) == b"GET /x of 1"
+    assert await ask(it, "Content-Length: 0", method="POST") == b"POST /x of 2"
+    assert len(asked) == 2
+    ended = [each for each in it.events("ended") if "bytes_in" in each]
+    assert len(ended) == 2
+    assert ended[1]["bytes_in"] > 0
+
+
+async def test_without_tls_it_is_one_connection_too(world):
+    it, _ = await a_world(world, connections=1)
+    assert await ask(it) == b"GET /x of 1"
+    it.servers["a.test", 443] = Site().serve
+    async with it.dial(it.address("a.test"), 443) as inside:
+        await inside.send(get("a.test:443"))
+        assert (await inside.read()).endswith(b"GET /x of 1")
+    await asyncio.sleep(0.01)
+    connects = [each for each in it.events("allowed") if each["method"] is None]
+    assert len(connects) == 2
+
+
+async def test_what_is_not_kept_there_is_not_put_there(world):
+    it, site = await a_world(world, None, "a.test:8443")
+    it.servers["a.test", 8443] = secured(site.serve)
+    inside = it.dial(it.address("a.test"), 8443)
+    said = await over_tls(inside, get("a.test:8443"))
+    assert said.endswith(b"GET /x of 1")
+    await asyncio.sleep(0.05)
+    assert it.filter._kept._waiting == {}
+
+
+async def test_a_record_that_is_not_taken_leaks_no_connection(world, caplog):
+    it, _site = await a_world(world)
+    put = it.sink.put
+    failing = [True]
+
+    def full(record):
+        if failing and "bytes_in" in (record.get("end") or {}):
+            failing.pop()
+            raise OSError(errno.ENOSPC, "no room")
+        put(record)
+
+    it.sink.put = full
+    assert await ask(it) == b"GET /x of 1"
+    assert failing == []
+    assert it.filter._budget._alive == 0
+    assert await ask(it) == b"GET /x of 1"
+    assert len(it.filter._kept._waiting) == 1
+
+
+async def test_all_sandboxes_together_keep_so_many(world, monkeypatch):
+    monkeypatch.setattr(kept, "_ROOM", kept._Room())
+    monkeypatch.setattr(kept, "available", lambda: 2 * kept._SHARE)
+    one, site = await a_world(world)
+    assert len(set(await asyncio.gather(*(ask(one) for _ in range(4))))) == 4
+    await asyncio.sleep(0.05)
+    assert len(one.filter._kept._waiting) == 2
+    assert site.ended == 2
+    other, _ = await a_world(world, site)
+    await ask(other)
+    assert other.filter._kept._waiting == {}
+    await one.filter.aclose()
+    await ask(other)
+    assert len(other.filter._kept._waiting) == 1
+
+
+async def test_who_is_cut_for_others_keeps_nothing(world):
+    it, site = await a_world(world)
+    inside = it.dial(it.address("a.test"), 443)
+    client = Secured(inside, TRUSTING, host="a.test")
+    await client.shake()
+    await client.send(get("a.test").replace(b"Connection: close\r\n", b""))
+    assert (await client.receive()).endswith(b"GET /x of 1")
+    it.serving[-2].cancel()
+    await asyncio.sleep(0.05)
+    assert it.filter._kept._waiting == {}
+    assert site.ended == 1
+    it.serving.pop(-2)
+    await inside.aclose()
