@@ -47,21 +47,27 @@ class Parser:
             ProtocolError: A frame is of no known kind, or too large.
         """
         buffer = self._buffer
-        buffer += data
+        if buffer:
+            buffer += data
+        # Most frames arrive whole, and need not be kept.
+        source = buffer or data
         at, size = 0, agent.HEADER.size
         try:
-            while len(buffer) - at >= size:
-                length, kind, stream = agent.HEADER.unpack_from(buffer, at)
+            while len(source) - at >= size:
+                length, kind, stream = agent.HEADER.unpack_from(source, at)
                 # SAFETY: the header is the guest's word; refuse before waiting.
                 _check(kind, length)
                 end = at + size + length
-                if end > len(buffer):
+                if end > len(source):
                     return
-                payload = bytes(memoryview(buffer)[at + size : end])
+                payload = bytes(memoryview(source)[at + size : end])
                 at = end
                 yield kind, stream, payload
         finally:
-            del buffer[:at]
+            if source is buffer:
+                del buffer[:at]
+            else:
+                buffer += memoryview(data)[at:]
 
 
 def _check(kind: int, length: int) -> None:

@@ -144,34 +144,41 @@ def encode(value: Any) -> bytes:
     return b"".join(out)
 
 
+_WHOLE = struct.Struct(">cq")
+_FLOAT = struct.Struct(">cd")
+_SIZED = struct.Struct(">cI")
+
+
 def _encode(value: Any, out: List[bytes]) -> None:
-    if value is None:
-        out.append(b"N")
-    elif value is True or value is False:
-        out.append(b"T" if value else b"F")
-    elif isinstance(value, int):
-        out.append(struct.pack(">cq", b"i", value))
-    elif isinstance(value, float):
-        out.append(struct.pack(">cd", b"f", value))
-    elif isinstance(value, bytes):
-        out.append(struct.pack(">cI", b"b", len(value)))
-        out.append(value)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         raw = value.encode("utf-8", "surrogateescape")
-        out.append(struct.pack(">cI", b"s", len(raw)))
-        out.append(raw)
+        out.append(_SIZED.pack(b"s", len(raw)) + raw)
+    elif isinstance(value, bytes):
+        out.append(_SIZED.pack(b"b", len(value)))
+        out.append(value)
+    elif value is None:
+        out.append(b"N")
+    elif value is True:
+        out.append(b"T")
+    elif value is False:
+        out.append(b"F")
+    elif isinstance(value, int):
+        out.append(_WHOLE.pack(b"i", value))
+    elif isinstance(value, float):
+        out.append(_FLOAT.pack(b"f", value))
     else:
         _encode_many(value, out)
 
 
 def _encode_many(value: Any, out: List[bytes]) -> None:
     if isinstance(value, dict):
-        out.append(struct.pack(">cI", b"d", len(value)))
+        out.append(_SIZED.pack(b"d", len(value)))
         for key, item in value.items():
-            _encode(key, out)
+            raw = key.encode("utf-8", "surrogateescape")
+            out.append(_SIZED.pack(b"s", len(raw)) + raw)
             _encode(item, out)
     elif isinstance(value, (list, tuple)):
-        out.append(struct.pack(">cI", b"l", len(value)))
+        out.append(_SIZED.pack(b"l", len(value)))
         for item in value:
             _encode(item, out)
     else:
@@ -193,38 +200,44 @@ def decode(data: bytes) -> Any:
     return value
 
 
+_NONE, _TRUE, _FALSE, _INT, _REAL, _BYTES, _TEXT, _LIST, _DICT = b"NTFifbsld"
+_SIZED_TAGS = (_TEXT, _BYTES)
+_SINGLE = {_NONE: None, _TRUE: True, _FALSE: False}
+_NUMBERS = {_INT: struct.Struct(">q"), _REAL: struct.Struct(">d")}
+
+
 def _decode(data: bytes, at: int, depth: int) -> Tuple[Any, int]:
-    if depth > _DEEPEST:
-        raise CodecError("nested too deep")
-    tag = data[at : at + 1]
-    at += 1
+    if at >= len(data):
+        raise CodecError("cut short")
+    tag = data[at]
+    begin = at + 5
+    if tag in _SIZED_TAGS:
+        end = begin + int.from_bytes(data[at + 1 : begin], "big")
+        if end > len(data):
+            raise CodecError("longer than its frame")
+        raw = data[begin:end]
+        return raw.decode("utf-8", "surrogateescape") if tag == _TEXT else raw, end
     if tag in _SINGLE:
-        return _SINGLE[tag], at
-    if tag == b"i" or tag == b"f":
-        if at + 8 > len(data):
+        return _SINGLE[tag], at + 1
+    if tag in _NUMBERS:
+        if at + 9 > len(data):
             raise CodecError("cut short")
-        return struct.unpack_from(">q" if tag == b"i" else ">d", data, at)[0], at + 8
-    if tag not in b"bsld" or not tag or at + 4 > len(data):
+        return _NUMBERS[tag].unpack_from(data, at + 1)[0], at + 9
+    if tag not in (_LIST, _DICT) or begin > len(data):
         raise CodecError("unknown tag, or cut short")
-    size = int.from_bytes(data[at : at + 4], "big")
-    at += 4
-    if size > len(data) - at:
+    size = int.from_bytes(data[at + 1 : begin], "big")
+    # Each takes a byte at least.
+    if size > len(data) - begin:
         raise CodecError("longer than its frame")
-    if tag == b"b" or tag == b"s":
-        raw = data[at : at + size]
-        if tag == b"s":
-            return raw.decode("utf-8", "surrogateescape"), at + size
-        return raw, at + size
-    return _decode_many(data, at, depth + 1, size, tag)
-
-
-_SINGLE = {b"N": None, b"T": True, b"F": False}
+    return _decode_many(data, begin, depth + 1, size, tag)
 
 
 def _decode_many(
-    data: bytes, at: int, depth: int, size: int, tag: bytes
+    data: bytes, at: int, depth: int, size: int, tag: int
 ) -> Tuple[Any, int]:
-    if tag == b"l":
+    if depth > _DEEPEST:
+        raise CodecError("nested too deep")
+    if tag == _LIST:
         items: List[Any] = []
         for _ in range(size):
             item, at = _decode(data, at, depth)
@@ -2680,6 +2693,7 @@ class Survey:
         self._crlf = 0
         self._last: Any = ""
         self._decoder: Any = None
+        self._media: Optional[str] = None
 
     def add(self, data: bytes) -> None:
         """Take the next piece; pieces but the last have an even length."""
@@ -2758,6 +2772,13 @@ class Survey:
             return "\n"
         return "\r\n" if self._crlf == self.newlines else "mixed"
 
+    def media_type(self) -> str:
+        """Return what its first bytes say that it is."""
+        if self._media is None:
+            text = bool(self.encoding) or not self.size
+            self._media = media_type_of(self.head, text)
+        return self._media
+
     def mark_before(self, line: int) -> Tuple[int, int]:
         """Return the last mark that stands before the begin of a line, from 0."""
         from bisect import bisect_left
@@ -2815,10 +2836,16 @@ def read_lines(fields: Dict[str, Any]) -> Any:
     """Yield lines of a file, joined by LF, or an image's bytes."""
     fd, found = _open_regular(fields["path"])
     try:
-        small = 0 < found.st_size <= _LARGEST_KNOWN
-        survey = Survey(hashed=not small)
-        content: Optional[bytes] = yield from _surveyed(fd, found.st_size, survey)
-        media = media_type_of(survey.head, bool(survey.encoding) or not survey.size)
+        content: Optional[bytes]
+        if 0 < found.st_size <= _LARGEST_KNOWN:
+            content = _read_up_to(fd, found.st_size)
+            known = _known_with(fields["path"], content)
+            survey, digest = known.survey(), known.of(content)
+        else:
+            survey = Survey()
+            content = yield from _surveyed(fd, found.st_size, survey)
+            digest = survey.digest.digest()
+        media = survey.media_type()
         shown, count = b"", 0
         clipped: List[int] = []
         first = first_line(fields["start"], survey.total)
@@ -2838,10 +2865,6 @@ def read_lines(fields: Dict[str, Any]) -> Any:
         shown = content
     for at in range(0, len(shown), PIECE):
         yield shown[at : at + PIECE]
-    if survey.digest is not None:
-        digest = survey.digest.digest()
-    else:
-        digest = _known_digest(fields["path"], content or b"")
     entry = pack_entry(fields["path"], found, b"", digest)
     return {
         "entry": entry,
@@ -2879,6 +2902,17 @@ def _plain(content: bytes, survey: Survey, fields: Dict[str, Any]) -> bool:
 def first_line(start: int, total: int) -> int:
     """Return a line's index, of a number that may count from the end."""
     return start - 1 if start > 0 else max(0, total + start)
+
+
+def _read_up_to(fd: int, size: int) -> bytes:
+    """Return a file's content, as far as it was once."""
+    content = os.pread(fd, size, 0)
+    while len(content) < size:
+        more = os.pread(fd, size - len(content), len(content))
+        if not more:
+            break
+        content += more
+    return content
 
 
 def _surveyed(fd: int, size: int, survey: Survey) -> Any:
@@ -3474,12 +3508,12 @@ _KNOWN, _LARGEST_KNOWN = 8, 1 << 17
 _known: Dict[bytes, "Digests"] = {}
 
 
-def _known_digest(path: bytes, content: bytes) -> bytes:
-    """Return the digest of a file's content."""
+def _known_with(path: bytes, content: bytes) -> "Digests":
+    """Return what is known of a file with that content."""
     digests = _known.pop(path, None) or Digests()
-    digest = digests.of(content)
+    digests.of(content)
     _know(path, digests)
-    return digest
+    return digests
 
 
 def _know(path: bytes, digests: "Digests") -> None:
@@ -3499,6 +3533,16 @@ class Digests:
         self._content = b""
         self._digest = b""
         self._states: List[Any] = []
+        self._survey: Optional[Survey] = None
+
+    def survey(self) -> Survey:
+        """Return what the last content turns out to be."""
+        if self._survey is None:
+            self._survey = Survey(hashed=False)
+            if self._content:
+                self._survey.add(self._content)
+            self._survey.end()
+        return self._survey
 
     @property
     def size(self) -> int:
@@ -3509,6 +3553,7 @@ class Digests:
         """Return the digest of the next content."""
         if self._digest and content == self._content:
             return self._digest
+        self._survey = None
         same = _alike_at_begin(self._content, content) // self._STEP
         del self._states[same + 1 :]
         digest = self._states.pop() if self._states else _sha256()

@@ -15,7 +15,7 @@ from isobox._workspace.tools import notebook
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.result import ToolResult
 from isobox._workspace.tools.schema import text, whole
-from isobox._workspace.tools.session import Seen
+from isobox._workspace.tools.session import Lines, Seen
 from isobox._workspace.tools.tool import SessionTool
 from isobox._workspace.tools.wording import count, failed, image, listed, note, said
 from isobox.errors import PathError
@@ -105,7 +105,7 @@ class Read(SessionTool[ReadArguments]):
         self.session.note(
             path,
             Seen(page.entry.digest or "", page.newline, page.encoding),
-            "\n".join(page.lines) + end if whole else None,
+            Lines(page.lines, end, page.entry.size) if whole else None,
         )
 
     def _image(self, path: str, page: Page) -> ToolResult:
@@ -181,12 +181,14 @@ def numbered_lines(lines: Sequence[str], first: int) -> str:
     pieces = [""] * (2 * len(lines))
     pieces[::2] = _numbers(first, len(lines))
     pieces[1::2] = lines
-    return "".join(pieces)[1:]
+    return "".join(pieces)
 
 
 @functools.lru_cache(maxsize=8)
 def _numbers(first: int, count: int) -> tuple[str, ...]:
-    return tuple(f"\n{number:6}\t" for number in range(first, first + count))
+    """Return what stands before lines: the end of the one before, and a number."""
+    rest = (f"\n{number:6}\t" for number in range(first + 1, first + count))
+    return (f"{first:6}\t", *rest)
 
 
 def _fitting(lines: Sequence[str]) -> int:

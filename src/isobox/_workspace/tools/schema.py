@@ -273,7 +273,7 @@ def records(description: str, of: type[Any], *, most: int) -> Any:  # noqa: ANN4
 
 def schema_of(of: type[Any]) -> Schema:
     """Return the JSON Schema of a class of arguments."""
-    shapes = dict(_shapes(of))
+    shapes = _shapes(of)
     return {
         "type": "object",
         "properties": {name: shape.schema() for name, shape in shapes.items()},
@@ -287,7 +287,7 @@ def strict_schema_of(of: type[Any]) -> Schema:
 
     It keeps to the keywords that OpenAI takes with `strict`.
     """
-    shapes = dict(_shapes(of))
+    shapes = _shapes(of)
     return {
         "type": "object",
         "properties": {name: shape.nullable() for name, shape in shapes.items()},
@@ -305,7 +305,7 @@ def parsed(of: type[T], given: object, *, where: str = "") -> T:
     if not isinstance(given, dict):
         raise _unfit(where, given, "is no object; give one with named fields")
     named = cast("Mapping[object, object]", given)
-    shapes = dict(_shapes(of))
+    shapes = _shapes(of)
     inside = where + "." if where else ""
     problems = list(_strangers(named, shapes, inside))
     values: dict[str, object] = {}
@@ -323,9 +323,15 @@ def parsed(of: type[T], given: object, *, where: str = "") -> T:
     return of(**values)
 
 
-def _shapes(of: type[Any]) -> Iterator[tuple[str, Shape]]:
-    for field in dataclasses.fields(of):
-        yield field.name, field.metadata[_SHAPE]
+_known: dict[type, Mapping[str, Shape]] = {}
+
+
+def _shapes(of: type[Any]) -> Mapping[str, Shape]:
+    found = _known.get(of)
+    if found is None:
+        fields = dataclasses.fields(of)
+        found = _known[of] = {each.name: each.metadata[_SHAPE] for each in fields}
+    return found
 
 
 def _strangers(

@@ -12,7 +12,7 @@ from isobox._core.paths import within
 from isobox._workspace.offload.names import folder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from isobox._workspace.base import WorkspaceBase
     from isobox._workspace.tools.jobs import Job
@@ -37,6 +37,28 @@ class Seen:
     encoding: str = "utf-8"
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A text that few ask for, and so is not made yet.
+
+    Attributes:
+        lines: Its lines, without their ends.
+        end: What stands after the last one.
+        size: Bytes of the file that it is from.
+    """
+
+    lines: Sequence[str]
+    end: str
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def joined(self) -> str:
+        """Return it whole."""
+        return "\n".join(self.lines) + self.end
+
+
 class Session:
     """What one conversation knows of its workspace.
 
@@ -52,7 +74,7 @@ class Session:
         self.jobs: dict[str, Job] = {}
         self._numbers: Iterator[int] = itertools.count(1)
         self._seen: OrderedDict[str, Seen] = OrderedDict()
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[str, str | Lines] = OrderedDict()
 
     def new_job_id(self) -> str:
         """Return an id that no job of this session has had."""
@@ -71,9 +93,10 @@ class Session:
 
     def text(self, path: str) -> str | None:
         """Return its whole text as last seen, if it is still remembered."""
-        return self._texts.get(path)
+        found = self._texts.get(path)
+        return found.joined() if isinstance(found, Lines) else found
 
-    def note(self, path: str, seen: Seen, text: str | None = None) -> None:
+    def note(self, path: str, seen: Seen, text: str | Lines | None = None) -> None:
         """Remember a file, and its whole text where that is known and short."""
         self._seen[path] = seen
         self._seen.move_to_end(path)
