@@ -76,9 +76,17 @@ async def a_world(world, site=None, *rules, **options):
 
 async def ask(it, *lines, method="GET", path="/x", port=443, body=b""):
     data = get("a.test", *lines, path=path).replace(b"GET", method.encode(), 1) + body
-    said = await over_tls(it.dial(it.address("a.test"), port), data)
-    await asyncio.sleep(0.01)
+    inside = it.dial(it.address("a.test"), port)
+    caught = it.serving[-1]
+    said = await over_tls(inside, data)
+    await asyncio.wait([caught], timeout=5)
     return said.rpartition(b"\r\n\r\n")[2]
+
+
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 async def test_the_next_client_asks_by_the_same_connection(world):
@@ -117,7 +125,7 @@ async def test_a_server_that_has_gone_is_found_again(world):
     it, site = await a_world(world, Site(most=1))
     assert await ask(it, path="/1") == b"GET /1 of 1"
     assert await ask(it, path="/2") == b"GET /2 of 2"
-    assert site.ended == 2
+    await until(lambda: site.ended == 2)
     assert it.filter._kept._waiting == {}
 
 
@@ -125,7 +133,8 @@ async def test_a_server_that_has_gone_is_found_again(world):
 async def test_what_nobody_has_asked_for_is_no_answer(world, early):
     it, _ = await a_world(world, Site(after=early))
     assert await ask(it, path="/1") == b"GET /1 of 1"
-    await asyncio.sleep(0.2)  # the kernel waits to send so little
+    (waiting,) = it.filter._kept._waiting
+    await until(lambda: waiting.sock.peek_nowait() is not None)
     assert await ask(it, path="/2") == b"GET /2 of 2"
 
 
@@ -134,16 +143,14 @@ async def test_who_is_known_by_the_connection_is_not_taken_for_another(world, sc
     it, site = await a_world(world)
     assert await ask(it, f"Authorization: {scheme}") == b"GET /x of 1"
     assert await ask(it) == b"GET /x of 2"
-    await asyncio.sleep(0.05)
-    assert site.ended == 1
+    await until(lambda: site.ended == 1)
 
 
 async def test_it_waits_for_a_moment(world, monkeypatch):
     monkeypatch.setattr(kept, "_WAIT", 0.05)
     it, site = await a_world(world)
     assert await ask(it) == b"GET /x of 1"
-    await asyncio.sleep(0.3)
-    assert site.ended == 1
+    await until(lambda: site.ended == 1)
     assert it.filter._kept._waiting == {}
     assert await ask(it) == b"GET /x of 2"
 
@@ -160,19 +167,17 @@ async def test_so_many_wait(world, monkeypatch):
     it, site = await a_world(world)
     answers = await asyncio.gather(*(ask(it) for _ in range(4)))
     assert len(set(answers)) == 4
-    await asyncio.sleep(0.05)
+    await until(lambda: site.ended == 2)
     assert len(it.filter._kept._waiting) == 2
-    assert site.ended == 2
     await it.filter.aclose()
-    await asyncio.sleep(0.05)
-    assert site.ended == 4
+    await until(lambda: site.ended == 4)
 
 
 async def test_who_comes_back_after_the_end_is_sent_away(world):
     it, site = await a_world(world)
     await it.filter._kept.aclose()
     assert await ask(it) == b"GET /x of 1"
-    assert site.ended == 1
+    await until(lambda: site.ended == 1)
     assert it.filter._kept._waiting == {}
 
 
@@ -187,8 +192,7 @@ async def test_an_address_that_may_no_longer_be_reached(world, monkeypatch):
     with pytest.raises(ConnectionError):
         await ask(it)
     assert it.denials == [("a.test", 443, "own")]
-    await asyncio.sleep(0.05)
-    assert site.ended == 1
+    await until(lambda: site.ended == 1)
     assert it.filter._budget._alive == 0
 
 
@@ -331,7 +335,7 @@ async def test_it_is_looked_at_once_more_before_a_request(world):
         client = Secured(inside, TRUSTING, host="a.test")
         await client.shake()
         said.set()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         await client.send(get("a.test"))
         assert (await client.receive()).endswith(b"GET /x of 1")
     assert len(it.reached) == 2
@@ -365,7 +369,7 @@ async def test_a_client_that_says_nothing_leaves_it_as_it_was(world):
     it, _ = await a_world(world)
     assert await ask(it) == b"GET /x of 1"
     await it.dial(it.address("a.test"), 443).aclose()
-    await asyncio.sleep(0.05)
+    await asyncio.wait([it.serving[-1]], timeout=5)
     assert await ask(it) == b"GET /x of 1"
 
 
@@ -422,7 +426,7 @@ async def test_without_tls_it_is_one_connection_too(world):
     async with it.dial(it.address("a.test"), 443) as inside:
         await inside.send(get("a.test:443"))
         assert (await inside.read()).endswith(b"GET /x of 1")
-    await asyncio.sleep(0.01)
+    await until(lambda: len(it.events("allowed")) >= 3)
     connects = [each for each in it.events("allowed") if each["method"] is None]
     assert len(connects) == 2
 
@@ -461,9 +465,8 @@ async def test_all_sandboxes_together_keep_so_many(world, monkeypatch):
     monkeypatch.setattr(kept, "available", lambda: 2 * kept._SHARE)
     one, site = await a_world(world)
     assert len(set(await asyncio.gather(*(ask(one) for _ in range(4))))) == 4
-    await asyncio.sleep(0.05)
+    await until(lambda: site.ended == 2)
     assert len(one.filter._kept._waiting) == 2
-    assert site.ended == 2
     other, _ = await a_world(world, site)
     await ask(other)
     assert other.filter._kept._waiting == {}
@@ -480,8 +483,7 @@ async def test_who_is_cut_for_others_keeps_nothing(world):
     await client.send(get("a.test").replace(b"Connection: close\r\n", b""))
     assert (await client.receive()).endswith(b"GET /x of 1")
     it.serving[-2].cancel()
-    await asyncio.sleep(0.05)
+    await until(lambda: site.ended == 1)
     assert it.filter._kept._waiting == {}
-    assert site.ended == 1
     it.serving.pop(-2)
     await inside.aclose()
