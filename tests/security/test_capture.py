@@ -836,12 +836,14 @@ class Generous(Outlet):
     """Sends so much that it is not all taken at once, and closes."""
 
     content = b"x" * (8 << 20)
+    closed = 0
 
     async def connected(self, connection, address, port):
         await connection.receive()
         await connection.send(self.content)
         await connection.send_eof()
         await connection.aclose()
+        self.closed += 1
 
 
 SLOW = """
@@ -909,7 +911,7 @@ print(sorted({str(each): found.count(each) for each in found}.items()))
         process = await sandbox.spawn(
             Spawn(argv=("python3", "-c", script), cwd=sandbox.root, stdin=True)
         )
-        await asyncio.sleep(2)
+        await until(lambda: outlet.closed == 70)
         await process.write(b"\n")
         found = await process.stdout.receive()
         assert found == b"[('3400000', 64), ('reset', 6)]\n"
