@@ -1405,8 +1405,10 @@ class Wire:
 class Job:
     """One operation: receives what the host sends on its stream, and answers."""
 
-    #: Bytes that it was sent and has not granted again.
+    #: Bytes that it was sent and that wait to be written.
     owed = 0
+    #: Bytes that were written and are not granted again yet.
+    taken = 0
 
     def __init__(self, peer: Peer, stream: int) -> None:
         self.peer = peer
@@ -1603,7 +1605,7 @@ class Sink:
     def put(self, data: memoryview, giver: Job) -> None:
         """Write, or keep until the descriptor takes it."""
         giver.owed += len(data)
-        if giver.owed > WINDOW:
+        if giver.owed + giver.taken > WINDOW:
             raise EOFError  # the host does not keep to the window
         self._add(bytes(data), giver)
 
@@ -1618,7 +1620,11 @@ class Sink:
         for giver, amount in written.items():
             if giver is not None and amount:
                 giver.owed -= amount
-                giver.grant(self.channel, amount)
+                giver.taken += amount
+                # Who sends little has room enough, and need not be told each time.
+                if giver.owed + giver.taken > WINDOW // 2:
+                    giver.grant(self.channel, giver.taken)
+                    giver.taken = 0
 
     def end(self) -> None:
         """Close once all is written."""

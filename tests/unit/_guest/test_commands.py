@@ -94,7 +94,26 @@ def test_standard_input_is_carried_and_credited(guest):
     guest.end(answer)
     expected = hashlib.sha256(data).hexdigest().encode()
     assert stdout(guest.result(answer)).split()[0] == expected
-    assert answer.granted == len(data)
+    assert len(data) - agent.WINDOW // 2 <= answer.granted <= len(data)
+
+
+def test_a_little_input_is_granted_later(guest):
+    answer = guest.spawn("cat", stdin=True)
+    for _ in range(20):
+        guest.data(answer, b"x" * 1000)
+    guest.end(answer)
+    assert stdout(guest.result(answer)) == b"x" * 20_000
+    assert answer.granted == 0
+
+
+def test_whoever_uses_up_the_window_is_granted_what_was_taken(guest):
+    """The host waits for room, and the command for the host."""
+    script = "dd bs=1000 count=100 of=/dev/null 2>/dev/null; exec sleep 60"
+    answer = guest.spawn("sh", "-c", script, stdin=True)
+    guest.data(answer, bytes(agent.WINDOW))
+    guest.until(lambda: answer.granted >= 100_000)
+    guest.control(answer, "cancel")
+    guest.wait(answer)
 
 
 def test_input_that_nobody_reads_is_granted_all_the_same(guest):
