@@ -52,6 +52,7 @@ class Server(Secured):
         super().__init__(tally, context, host=host)
         self._loop = asyncio.get_running_loop()
         self._since = self._heard = self._loop.time()
+        self._fit = True
         self.tally = tally
         self.sock = sock
         self.address = address
@@ -82,7 +83,10 @@ class Server(Secured):
         have gone.
         """
         young = self._loop.time() < self.waits_until()
-        return young and self.says_nothing() and self.sock.peek_nowait() is None
+        quiet = self.says_nothing() and self.sock.peek_nowait() is None
+        # To look may have taken what was said: it stays unfit.
+        self._fit = self._fit and young and quiet
+        return self._fit
 
 
 class _Room:

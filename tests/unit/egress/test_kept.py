@@ -341,6 +341,38 @@ async def test_it_is_looked_at_once_more_before_a_request(world):
     assert len(it.reached) == 2
 
 
+async def test_what_has_said_something_stays_unfit(world):
+    it, site = await a_world(world)
+    said, heard = asyncio.Event(), asyncio.Event()
+
+    class Chatty(Site):
+        async def _serve(self, connection):
+            if self.seen:
+                await super()._serve(connection)
+                return
+            self.most = 1
+            await super()._serve(connection)
+            self.most = 1000
+            await said.wait()
+            await connection.send(b"x")
+            heard.set()
+            await connection.receive()
+
+    site = Chatty()
+    it.servers["a.test", 443] = secured(site.serve)
+    assert await ask(it) == b"GET /x of 1"
+    async with it.dial(it.address("a.test"), 443) as inside:
+        client = Secured(inside, TRUSTING, host="a.test")
+        await client.shake()
+        said.set()
+        await heard.wait()
+        await asyncio.sleep(0.5)
+        await client.send(get("a.test"))
+        assert (await client.receive()).endswith(b"GET /x of 2")
+    assert await ask(it) == b"GET /x of 2"
+    await until(lambda: site.ended == 1)
+
+
 async def test_a_client_that_thinks_for_long_does_not_ask_by_it(world, monkeypatch):
     monkeypatch.setattr(kept, "_WAIT", 0.2)
     it, _site = await a_world(world)
