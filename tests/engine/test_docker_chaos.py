@@ -212,8 +212,9 @@ async def test_an_engine_that_comes_back_during_calls_is_used_again(
         async with anyio.create_task_group() as group:
             for number in range(AT_ONCE):
                 group.start_soon(busy[number % 2].go_on, number)
-            await anyio.sleep(0.7)
-            assert all(each.written for each in busy)
+            with anyio.fail_after(DEADLINE):
+                for each in busy:
+                    await each.until_written(1)
             await anyio.to_thread.run_sync(engine.end, signal.SIGKILL)
             engine.start()
             assert await anyio.to_thread.run_sync(engine.answers)
