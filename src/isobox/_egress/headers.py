@@ -30,7 +30,7 @@ _HOP: Final[frozenset[bytes]] = frozenset(
         b"upgrade",
     )
 )
-_VOUCHING: Final = frozenset((b"authorization", b"proxy-authorization"))
+_VOUCHES: Final = b"authorization"
 #: What says where a message ends, and for whom it is.
 _KEPT: Final = frozenset((b"content-length", b"transfer-encoding", b"host"))
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
@@ -92,8 +92,8 @@ def binds_connection(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
     NTLM and Negotiate (RFC 4559, 6) vouch for a connection and not for a request.
     """
-    told = [value for name, value in headers if name.lower() in _VOUCHING]
-    return any(value.lower().startswith((b"ntlm", b"negotiate")) for value in told)
+    told = [value.lower() for name, value in headers if name.lower() == _VOUCHES]
+    return any(value.startswith((b"ntlm", b"negotiate")) for value in told)
 
 
 def sized(headers: Iterable[tuple[bytes, bytes]], length: int) -> Headers:

@@ -12,14 +12,14 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
 from isobox._guest import agent, bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PATIENCE = 20.0
 
@@ -54,6 +54,15 @@ SEARCH = {
     "limit": 1000,
     "timeout": 30.0,
 }
+
+
+def outcome(work: Iterator[object]) -> Any:
+    """Let an operation of steps come to its end, and return its answer."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.unit._guest.client import outcome
 
 from isobox._guest import agent
 
@@ -21,12 +22,7 @@ def change(path, body="", *, kind="update", target=None, mode=None):
 
 
 def run(changes):
-    work = agent.patch_files(changes)
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
+    return outcome(agent.patch_files(changes))
 
 
 def contents(root):

@@ -8,6 +8,7 @@ import os
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.unit._guest.client import outcome
 
 from isobox._guest import agent
 
@@ -141,12 +142,7 @@ def test_a_digest_goes_on_where_contents_part(sizes):
 
 def edit(path: bytes, old: bytes, new: bytes, **fields) -> dict:
     asked = {"path": path, "pieces": [(old, new, False)], "if_match": None, **fields}
-    work = agent.edit_file(asked)
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
+    return outcome(agent.edit_file(asked))
 
 
 LARGEST = agent._LARGEST_KNOWN
