@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -116,6 +117,19 @@ class Daemon:
                     return int(pid)
             time.sleep(0.002)
         raise TimeoutError("the daemon does not start")
+
+    def await_listening(self) -> None:
+        """Return once its socket takes connections; relays do not need to wait."""
+        table = Path(f"/proc/{self.pid}/net/unix")
+        # Of an entry: its flags, of which this one is of whoever listens; its name.
+        listens = re.compile(
+            rf"^\S+: \S+ \S+ 00010000 .* @{daemon.NAME}$", re.MULTILINE
+        )
+        deadline = time.monotonic() + 20
+        while not listens.search(table.read_text()):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the daemon does not listen")
+            time.sleep(0.002)
 
     def inside(self, argv: Sequence[str], *, user: int = 0, **how) -> subprocess.Popen:
         """Start a program in the daemon's namespaces, as an engine would."""

@@ -203,6 +203,7 @@ async def _median(workspace) -> float:
 
 
 def told(made: Daemon, script: str, *arguments: str, user: int = 0) -> str:
+    made.await_listening()
     run = made.inside(
         ["python3", "-c", script, daemon.NAME, *arguments],
         user=user,
