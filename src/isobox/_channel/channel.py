@@ -185,6 +185,11 @@ class Channel(asyncio.Protocol):
         if self._transport is not None and self.failure is None:
             self._transport.write(frames.frame(kind, number, *parts))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether much is queued, for which `drain` would wait."""
+        return self._writable is not None
+
     async def drain(self) -> None:
         """Wait until little is queued."""
         if self._writable is not None and self.failure is None:

@@ -241,6 +241,16 @@ class GuestProcess(Process):
 
     @override
     async def write(self, data: bytes) -> None:
+        self._check_input()
+        await self.stream.send(agent.STDIN, data)
+        self.stream.channel.check()
+
+    @override
+    def write_nowait(self, data: bytes) -> bool:
+        self._check_input()
+        return self.stream.send_nowait(agent.STDIN, data)
+
+    def _check_input(self) -> None:
         if not self._op.stdin:
             raise InvalidArgumentError("standard input is not open; pass stdin=True")
         self.stream.channel.check()
@@ -248,8 +258,6 @@ class GuestProcess(Process):
             raise InvalidArgumentError("standard input has been closed")
         if self._exit.done() or self.stream.answered:
             raise BrokenPipeError("the command has ended")
-        await self.stream.send(agent.STDIN, data)
-        self.stream.channel.check()
 
     @override
     async def write_eof(self) -> None:

@@ -108,11 +108,12 @@ class SocketConnection(Connection):
             return
         self._closed = True
         self._early = b""
-        self._loop.remove_reader(self._number)
-        self._loop.remove_writer(self._number)
+        if self._watched:
+            self._loop.remove_reader(self._number)
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(b"")
         if self._writer is not None:
+            self._loop.remove_writer(self._number)
             _wake(self._writer)
         self._sock.close()
         self._ended({})
@@ -163,6 +164,7 @@ class SocketConnection(Connection):
             # Closed, its number may already be another's.
             if not self._closed:
                 self._loop.remove_writer(self._number)
+            self._writer = None
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

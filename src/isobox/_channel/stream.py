@@ -231,17 +231,31 @@ class Stream:
         """Send bytes, as fast as the guest takes them; none once it answered."""
         view = memoryview(data)
         while view and not self.answered:
-            room = min(self._credit.get(number, agent.WINDOW), agent.PIECE)
+            room = self._room(number)
             if room <= 0:
                 waiter = self.channel.loop.create_future()
                 self._creditors.append(waiter)
                 await waiter
                 continue
             piece, view = view[:room], view[room:]
-            self._credit[number] = self._credit.get(number, agent.WINDOW) - len(piece)
-            self.channel.write(agent.DATA, self.number, bytes((number,)), bytes(piece))
-            self.sent += len(piece)
+            self._put(number, bytes(piece))
             await self.channel.drain()
+
+    def send_nowait(self, number: int, data: bytes) -> bool:
+        """Send bytes if the guest takes all of them now; returns whether it does."""
+        if self.channel.is_full or len(data) > self._room(number):
+            return False
+        if data and not self.answered:
+            self._put(number, data)
+        return True
+
+    def _room(self, number: int) -> int:
+        return min(self._credit.get(number, agent.WINDOW), agent.PIECE)
+
+    def _put(self, number: int, piece: bytes) -> None:
+        self._credit[number] = self._credit.get(number, agent.WINDOW) - len(piece)
+        self.channel.write(agent.DATA, self.number, bytes((number,)), piece)
+        self.sent += len(piece)
 
     def end(self, number: int) -> None:
         """Say that a channel has no more bytes."""

@@ -296,6 +296,7 @@ def _returned(level: int, kind: int, data: bytes) -> tuple[int, int, bytes]:
     return level, kind, _IPV6.pack(destination, 0)
 
 
+@functools.lru_cache(1024)
 def plain_address(text: str) -> str:
     """Return an address without a zone, as IPv4 where it is mapped."""
     address = ipaddress.ip_address(text.partition("%")[0])

@@ -483,6 +483,15 @@ class Process(Ongoing, ABC):
     async def write(self, data: bytes) -> None:
         """Write all of `data` to its standard input."""
 
+    def write_nowait(self, data: bytes) -> bool:
+        """Write all of `data` if that takes no waiting, else nothing.
+
+        Returns:
+            Whether it was written; this one always lets `write` do it.
+        """
+        del data
+        return False
+
     @abstractmethod
     async def write_eof(self) -> None:
         """Close its standard input; on a tty, send end-of-file."""

@@ -242,6 +242,43 @@ async def test_a_process_is_written_to_read_and_waited_for():
         await process.aclose()
 
 
+async def test_what_goes_at_once_goes_whole_or_not_at_all():
+    async with lied_to() as (liar, sandbox):
+        process, stream = await started(liar, sandbox)
+        assert process.write_nowait(b"in")
+        assert await liar.hear() == (agent.DATA, stream, b"\0in")
+        assert not process.write_nowait(bytes(agent.PIECE + 1))
+        for _ in range(agent.WINDOW // agent.PIECE - 1):
+            assert process.write_nowait(bytes(agent.PIECE))
+            await liar.hear()
+        # What was not granted: all of the window but two bytes is taken.
+        assert not process.write_nowait(bytes(agent.PIECE))
+        assert process.write_nowait(bytes(agent.PIECE - 2))
+        await liar.hear()
+        assert not process.write_nowait(b"x")
+        credit = b"\0" + (1).to_bytes(4, "big")
+        await liar.say(agent.CREDIT, stream, credit)
+        await process.write(b"x")
+        assert await liar.hear() == (agent.DATA, stream, b"\0x")
+        await liar.result(stream, {"exit": 0})
+        await process.wait()
+        with pytest.raises(BrokenPipeError):
+            process.write_nowait(b"x")
+
+
+async def test_nothing_goes_at_once_behind_what_is_queued():
+    async with lied_to() as (liar, sandbox):
+        process, stream = await started(liar, sandbox)
+        channel = process.stream.channel
+        channel.pause_writing()
+        assert not process.write_nowait(b"in")
+        channel.resume_writing()
+        assert process.write_nowait(b"in")
+        assert await liar.hear() == (agent.DATA, stream, b"\0in")
+        await liar.result(stream, {"exit": 0})
+        await process.wait()
+
+
 async def test_a_process_is_signalled_and_resized():
     async with lied_to() as (liar, sandbox):
         process, stream = await started(liar, sandbox)
@@ -271,6 +308,8 @@ async def test_a_process_without_input_is_not_written_to():
         process, stream = await started(liar, sandbox, op)
         with pytest.raises(InvalidArgumentError):
             await process.write(b"x")
+        with pytest.raises(InvalidArgumentError):
+            process.write_nowait(b"x")
         await liar.result(stream, {"signal": 9})
         end = await process.wait()
         assert (end.exit_code, end.signal) == (137, "SIGKILL")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     JSONRPCError,
@@ -15,24 +18,18 @@ from mcp_types import (
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
+from typing_extensions import override
 
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from anyio.streams.memory import (
-        MemoryObjectReceiveStream,
-        MemoryObjectSendStream,
-    )
     from mcp.client._transport import TransportStreams
     from mcp_types import JSONRPCMessage, RequestId
 
     from isobox._core.results import Process
     from isobox._workspace.mcp.log import Log
-
-    Arrived = MemoryObjectSendStream[SessionMessage | Exception]
-    Leaving = MemoryObjectReceiveStream[SessionMessage]
 
 #: Bytes of one message. A server that sends a longer one is ended.
 LONGEST: Final = 64 << 20
@@ -40,6 +37,8 @@ LONGEST: Final = 64 << 20
 LARGE: Final = 256 << 10
 #: Values in one message; each is an object of Python's, or several.
 MOST_VALUES: Final = 1_000_000
+#: Messages that are read before others may run.
+_IN_A_ROW: Final = 16
 #: Questions of a server that wait for an answer, and bytes of all of them.
 _MOST_ASKED: Final = 256
 _MOST_BYTES: Final = LONGEST
@@ -96,6 +95,135 @@ class Asked:
             self._sizes.pop(number, None)
 
 
+class Heard(ObjectReceiveStream["SessionMessage | Exception"]):
+    """What a server says, read from its output as the client asks for more.
+
+    Args:
+        process: The server.
+        asked: Told of each message.
+        log: Where goes what is no message.
+        over: Told once, with a reason, when nothing more comes.
+    """
+
+    def __init__(
+        self, process: Process, asked: Asked, log: Log, over: Callable[[str], None]
+    ) -> None:
+        self._process = process
+        self._asked = asked
+        self._log = log
+        self._over = over
+        self._lines: deque[bytes] = deque()
+        self._begun = bytearray()
+        self._read = 0
+
+    @override
+    async def receive(self) -> SessionMessage:
+        reason = "it closed its standard output"
+        try:
+            if (message := await self._next()) is not None:
+                return SessionMessage(message)
+        except TooLongError:
+            reason = f"it sent a message of over {LONGEST >> 20} MiB"
+        except TooFullError:
+            reason = f"it sent a message of over {MOST_VALUES:,} values"
+        except TooManyError:
+            reason = "it asks, and does not take the answers"
+        except IsoboxError as error:
+            reason = error.message
+        self._over(reason)
+        raise anyio.EndOfStream
+
+    async def _next(self) -> JSONRPCMessage | None:
+        """Return the next message, None at the end."""
+        while True:
+            while self._lines:
+                line = self._lines.popleft()
+                message = await _parsed(line, self._log) if line.strip() else None
+                if message is not None:
+                    self._asked.arrived(message, len(line))
+                    await self._give_way()
+                    return message
+            if not await self._more():
+                return None
+
+    async def _give_way(self) -> None:
+        """Let others run, now and then: what has arrived is read without waiting."""
+        self._read += 1
+        if self._read % _IN_A_ROW == 0:
+            await anyio.lowlevel.checkpoint()
+
+    async def _more(self) -> bool:
+        """Read on; False at the end."""
+        piece = await self._process.stdout.receive()
+        first, *more = piece.split(b"\n")
+        self._begun += first
+        for rest in more:
+            self._lines.append(bytes(self._begun))
+            self._begun = bytearray(rest)
+        # SAFETY: a line that never ends would take the host's memory.
+        if len(self._begun) > LONGEST:
+            raise TooLongError
+        return piece != b""
+
+    @override
+    async def aclose(self) -> None:
+        """Read no more; its process is ended by whoever started it."""
+
+
+class Said(ObjectSendStream[SessionMessage]):
+    """What the client says to a server: at once, or behind what waits for room.
+
+    Whoever says something may be cancelled; a message is written whole or not at
+    all, so one that takes long is written by a task that goes on.
+    """
+
+    def __init__(self, process: Process, asked: Asked) -> None:
+        self._process = process
+        self._asked = asked
+        #: Whether the task may have something to write.
+        self._behind = False
+        self._queue, self._queued = anyio.create_memory_object_stream[SessionMessage]()
+
+    @override
+    async def send(self, item: SessionMessage) -> None:
+        if self._behind or not self._said_at_once(item):
+            self._behind = True
+            await self._queue.send(item)
+
+    def _said_at_once(self, item: SessionMessage) -> bool:
+        try:
+            done = self._process.write_nowait(_line(item))
+        except (BrokenPipeError, IsoboxError):
+            return False  # the task finds out as well, and ends it
+        if done:
+            self._asked.answered(item.message)
+        return done
+
+    async def go_on(self) -> None:
+        """Say what waits, until it hears nothing more."""
+        with self._queued:
+            try:
+                async for item in self._queued:
+                    await self._process.write(_line(item))
+                    self._asked.answered(item.message)
+                    waiting = self._queued.statistics().tasks_waiting_send
+                    self._behind = waiting > 0
+            except (BrokenPipeError, IsoboxError):
+                # Nobody should wait for what it would answer.
+                with contextlib.suppress(IsoboxError):
+                    await self._process.aclose()
+
+    @override
+    async def aclose(self) -> None:
+        """Say no more."""
+        self._queue.close()
+
+
+def _line(said: SessionMessage) -> bytes:
+    text = said.message.model_dump_json(by_alias=True, exclude_unset=True)
+    return text.encode() + b"\n"
+
+
 @contextlib.asynccontextmanager
 async def spoken(
     process: Process, log: Log, over: Callable[[str], None]
@@ -107,65 +235,18 @@ async def spoken(
         log: Where its standard error goes, and what is no message.
         over: Told once, with a reason, when it says nothing more.
     """
-    arrived, reading = anyio.create_memory_object_stream["SessionMessage | Exception"]()
-    writing, leaving = anyio.create_memory_object_stream[SessionMessage]()
     asked = Asked()
+    said = Said(process, asked)
     async with anyio.create_task_group() as group:
-        group.start_soon(_receive, process, arrived, asked, log, over)
-        group.start_soon(_send, process, leaving, arrived, asked)
+        group.start_soon(said.go_on)
         group.start_soon(_listen, process, log)
         try:
-            yield reading, writing
+            yield Heard(process, asked, log, over), said
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
-                for stream in (arrived, reading, writing, leaving):
-                    stream.close()
+                await said.aclose()
             group.cancel_scope.cancel()
-
-
-async def _receive(
-    process: Process,
-    arrived: Arrived,
-    asked: Asked,
-    log: Log,
-    over: Callable[[str], None],
-) -> None:
-    reason = "it closed its standard output"
-    try:
-        async for message, size in _messages(process, log):
-            asked.arrived(message, size)
-            await arrived.send(SessionMessage(message))
-    except TooLongError:
-        reason = f"it sent a message of over {LONGEST >> 20} MiB"
-    except TooFullError:
-        reason = f"it sent a message of over {MOST_VALUES:,} values"
-    except TooManyError:
-        reason = "it asks, and does not take the answers"
-    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        return
-    except IsoboxError as error:
-        reason = error.message
-    over(reason)
-    await arrived.aclose()
-
-
-async def _messages(
-    process: Process, log: Log
-) -> AsyncGenerator[tuple[JSONRPCMessage, int]]:
-    held = bytearray()
-    while piece := await process.stdout.receive():
-        first, *more = piece.split(b"\n")
-        held += first
-        for rest in more:
-            if held.strip():
-                message = await _parsed(bytes(held), log)
-                if message is not None:
-                    yield message, len(held)
-            held = bytearray(rest)
-        # SAFETY: a line that never ends would take the host's memory.
-        if len(held) > LONGEST:
-            raise TooLongError
 
 
 async def _parsed(line: bytes, log: Log) -> JSONRPCMessage | None:
@@ -206,19 +287,6 @@ def _outside(line: bytes) -> bytes:
     if bare.count(b'"') > 4 * MOST_VALUES:
         raise TooFullError
     return b"".join(bare.split(b'"')[::2])
-
-
-async def _send(
-    process: Process, leaving: Leaving, arrived: Arrived, asked: Asked
-) -> None:
-    try:
-        async for sent in leaving:
-            text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-            await process.write(text.encode() + b"\n")
-            asked.answered(sent.message)
-    except (BrokenPipeError, IsoboxError):
-        # It lives, perhaps, but hears nothing: nobody should wait for it.
-        await arrived.aclose()
 
 
 async def _listen(process: Process, log: Log) -> None:
