@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import fcntl
 import functools
@@ -35,10 +36,16 @@ _HELD = Barrier("strong", "namespaces of the test's own")
 _ISOLATION = dict.fromkeys(DIMENSIONS, _HELD)
 
 
+def _made_until_the_end(prefix: str) -> Path:
+    made = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
+
+
 @functools.cache
 def busybox_root() -> str:
     """Return a directory that holds a static busybox and nothing else."""
-    root = Path(tempfile.mkdtemp(prefix="isobox-busybox-"))
+    root = _made_until_the_end("isobox-busybox-")
     (root / "bin").mkdir()
     binary = shutil.which("busybox")
     assert binary, "apt-get install busybox-static"
@@ -57,7 +64,7 @@ def busybox_root() -> str:
 @functools.cache
 def coreutils_root() -> str:
     """Return a directory that shows the host's programs, but for Python."""
-    root = Path(tempfile.mkdtemp(prefix="isobox-coreutils-"))
+    root = _made_until_the_end("isobox-coreutils-")
     _furnish(root)
     (root / "usr").mkdir()
     for name in ("bin", "lib", "lib64", "sbin"):
