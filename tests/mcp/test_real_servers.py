@@ -6,7 +6,9 @@ import json
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
+from mcp_types import ElicitResult
 
 from isobox import McpServer
 from isobox.errors import McpError
@@ -102,3 +104,99 @@ async def test_everything(workspace, program):
         assert (await everything.read(resources[0].uri)).contents
         with pytest.raises(McpError):
             await everything.read("demo://nothing/there")
+
+
+#: Made with the official SDK: it tells of its changes, and asks the user.
+OF_SDK = """
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
+
+server = MCPServer("made")
+
+class Name(BaseModel):
+    name: str
+
+@server.tool()
+async def grow(context: Context) -> str:
+    def grown() -> str:
+        return "here"
+    server.add_tool(grown)
+    await context.session.send_tool_list_changed()
+    return "grew"
+
+@server.tool()
+async def ask(context: Context) -> str:
+    answer = await context.elicit("Who are you?", Name)
+    return f"{answer.action} {answer.data.name}"
+
+server.run()
+"""
+
+#: Hands all on to that one but the handshake, which it does not know.
+WITHOUT_HANDSHAKE = """
+import json, subprocess, sys, threading
+
+server = subprocess.Popen([sys.executable, "made.py"], stdin=-1, stdout=-1)
+
+def answers():
+    for line in server.stdout:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+threading.Thread(target=answers, daemon=True).start()
+for line in sys.stdin.buffer:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        data = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+        error = {"code": -32022, "message": "too old", "data": data}
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "error": error}
+        print(json.dumps(answer), flush=True)
+    else:
+        server.stdin.write(line)
+        server.stdin.flush()
+"""
+
+
+def made(program="made.py"):
+    command = (sys.executable, program)
+    return McpServer(name="made", command=command, start_timeout=90)
+
+
+async def names(mcp):
+    return {tool.name for tool in await mcp.tools()}
+
+
+async def test_a_server_of_the_sdk_tells_of_its_changes(workspace):
+    async with workspace(mcps=[made()]) as ws:
+        await ws.write("made.py", OF_SDK)
+        mcp = ws.mcp("made")
+        assert await names(mcp) == {"grow", "ask"}
+        assert said(await mcp.call("grow")) == "grew"
+        with anyio.fail_after(30):
+            while "grown" not in await names(mcp):
+                await anyio.sleep(0.01)
+        assert "mcp__made__grown" in {tool.name for tool in await ws.list_tools()}
+
+
+async def test_a_server_of_the_sdk_asks_the_user_if_it_may(workspace):
+    async def elicit(*_):
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    async with workspace(mcps=[made()], elicit=elicit) as ws:
+        await ws.write("made.py", OF_SDK)
+        assert said(await ws.mcp("made").call("ask")) == "accept Ada"
+    async with workspace(mcps=[made()]) as ws:
+        await ws.write("made.py", OF_SDK)
+        with pytest.raises(McpError, match=r"(?i)elicitation not supported"):
+            await ws.mcp("made").call("ask")
+
+
+async def test_a_server_without_the_handshake_is_spoken_with(workspace):
+    async with workspace(mcps=[made("modern.py")]) as ws:
+        await ws.write("made.py", OF_SDK)
+        await ws.write("modern.py", WITHOUT_HANDSHAKE)
+        mcp = ws.mcp("made")
+        assert await names(mcp) == {"grow", "ask"}
+        assert said(await mcp.call("grow")) == "grew"
+        (status,) = await ws.list_mcps()
+        assert status.state == "running"

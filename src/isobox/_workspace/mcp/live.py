@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mcp.client._transport import Transport
+    from mcp.client.client import ConnectMode
     from mcp.client.session import ElicitationFnT, IncomingMessage, SamplingFnT
 
     from isobox._workspace.mcp.listing import Kind
@@ -34,6 +35,15 @@ R = TypeVar("R")
 _LONGEST: Final = 4000
 #: Seconds that the way to a server has to be taken down once it is over.
 _PARTING: Final = 5.0
+#: What a server answers that knows no handshake, only newer protocols.
+_NO_HANDSHAKE: Final = frozenset(
+    (
+        types.METHOD_NOT_FOUND,
+        types.INVALID_REQUEST,
+        types.INVALID_PARAMS,
+        types.UNSUPPORTED_PROTOCOL_VERSION,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +184,7 @@ class Live:
                 contextlib.AsyncExitStack() as stack,
             ):
                 stack.enter_context(sdk_log.kept_in(self.log))
-                made = await transport(self)
-                client = await stack.enter_async_context(self._speaker(made, offers))
+                client = await self._connected(transport, offers, stack)
                 _believe_results(client)
                 self._client = client
                 limit.reschedule(None)
@@ -192,9 +201,35 @@ class Live:
             if not ready.done():
                 ready.set_exception(self.failure())
 
-    def _speaker(self, transport: Transport, offers: Offers) -> Client:
+    async def _connected(
+        self,
+        transport: Callable[[Live], Awaitable[Transport]],
+        offers: Offers,
+        stack: contextlib.AsyncExitStack,
+    ) -> Client:
+        """Return a client that has shaken hands.
+
+        With the handshake a server may ask and tell of changes, and most have it. The
+        protocol of 2026-07-28 has neither handshake nor such a way back.
+        """
+        try:
+            speaker = self._speaker(await transport(self), offers, "legacy")
+            return await stack.enter_async_context(speaker)
+        except (MCPError, BaseExceptionGroup) as error:
+            leaf = _leaf(error)
+            if not (isinstance(leaf, MCPError) and leaf.code in _NO_HANDSHAKE):
+                raise
+        self.ended = None
+        self._over.clear()
+        speaker = self._speaker(await transport(self), offers, "auto")
+        return await stack.enter_async_context(speaker)
+
+    def _speaker(
+        self, transport: Transport, offers: Offers, mode: ConnectMode
+    ) -> Client:
         return Client(
             transport,
+            mode=mode,
             cache=None,
             client_info=types.Implementation(name="isobox", version="1"),
             elicitation_callback=offers.elicit,
