@@ -1,8 +1,9 @@
-"""A task group that may be opened in one task and closed in another."""
+"""Tasks that may be started by one task and ended by another."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -11,50 +12,69 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from anyio.abc import TaskGroup
-
     Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Background:
-    """Runs tasks in a group of their own, until `aclose`.
+    """Runs tasks of its own, until `aclose`, or until one of them fails.
 
     A task group belongs to the task that entered it; what a workspace starts in
-    one call and ends in another needs a task between them.
+    one call and ends in another is none of its tasks.
     """
 
     def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-        self._group: TaskGroup | None = None
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._context: contextvars.Context | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scopes: set[anyio.CancelScope] = set()
+        self._failures: list[Exception] = []
+        self._ended = False
 
     async def open(self) -> None:
         """Be ready to start tasks."""
-        ready = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._run(ready))
-        await ready
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._ended = False
 
     def start(self, job: Job) -> None:
         """Start a task; also from a callback of the loop, which is none itself."""
-        assert self._group is not None  # noqa: S101 - opened first
-        # Not by the group: outside of tasks, anyio does not know its loop where
-        # sniffio is installed.
-        self._jobs.put_nowait(job)
+        assert self._context is not None  # noqa: S101 - opened first
+        if self._ended:
+            return
+        # Whoever happens to start it lends it nothing.
+        task = self._loop.create_task(self._run(job), context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Cancel every task and wait until all are gone; safe to call again."""
-        task, self._task = self._task, None
-        if task is not None and self._group is not None:
-            self._group.cancel_scope.cancel()
-            await asyncio.wait([task])
-            task.result()
+        """Cancel every task and wait until all are gone; safe to call again.
 
-    async def _run(self, ready: asyncio.Future[None]) -> None:
-        async with anyio.create_task_group() as group:
-            self._group = group
-            ready.set_result(None)
-            while True:
-                group.start_soon(await self._jobs.get())
+        Raises:
+            ExceptionGroup: What tasks failed with.
+        """
+        self._end()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        failures, self._failures = self._failures, []
+        if failures:
+            raise ExceptionGroup("tasks in the background failed", failures)
+
+    async def _run(self, job: Job) -> None:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._ended:
+                scope.cancel()
+            try:
+                await job()
+            except Exception as error:  # noqa: BLE001 - `aclose` raises it
+                self._failures.append(error)
+                self._end()
+            finally:
+                self._scopes.discard(scope)
+
+    def _end(self) -> None:
+        self._ended = True
+        for scope in self._scopes:
+            scope.cancel()
 
 
 class collapsed:  # noqa: N801 - used like contextlib.suppress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -92,6 +93,7 @@ _LAST_FOUR: Final = (
 )
 
 
+@functools.lru_cache(1024)
 def reach(address: Address) -> Reach:
     """Say what an address reaches, an IPv4 address inside of it included."""
     for each in carried(address):
@@ -101,6 +103,7 @@ def reach(address: Address) -> Reach:
     return "public"
 
 
+@functools.lru_cache(1024)
 def block_of(address: Address) -> Network | None:
     """Return the network of addresses that are not public to which one belongs."""
     if address in METADATA:

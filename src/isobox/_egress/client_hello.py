@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from isobox._egress.parsing import ParseError, Reader, host
@@ -21,6 +22,8 @@ _CLIENT_HELLO = 1
 #: Extensions, or protocols in one: the registries have fewer than 100 of each.
 _MOST = 256
 
+#: The number of an extension, and the bytes that it has.
+_EXTENSION = struct.Struct(">HH")
 _SERVER_NAME = 0
 _ALPN = 16
 _ENCRYPTED_CLIENT_HELLO = 0xFE0D
@@ -139,14 +142,19 @@ def _skip_to_extensions(body: Reader) -> None:
 
 
 def _extensions(block: bytes) -> dict[int, bytes]:
-    rest = Reader(block, "the extensions of the ClientHello")
     found: dict[int, bytes] = {}
-    while rest.left:
-        kind, data = rest.number(2), rest.block(2)
+    at = 0
+    while at < len(block):
+        start = at + _EXTENSION.size
+        # There are dozens of them: two looks at each, and no `Reader`.
+        kind, size = _EXTENSION.unpack(block[at:start].ljust(4, b"\xff"))
+        at = start + size
+        if at > len(block):
+            raise ParseError("the extensions of the ClientHello is cut short")
         # SAFETY: of two, a server may heed the one that we do not.
         if kind in found:
             raise ParseError(f"the ClientHello has extension {kind} twice")
-        found[kind] = data
+        found[kind] = block[start:at]
         if len(found) > _MOST:
             raise ParseError(f"the ClientHello has more than {_MOST} extensions")
     return found

@@ -63,6 +63,8 @@ _TTL: Final = 60
 _QUESTIONS, _PAUSE = 64, 0.02
 #: Names that are resolved at once; each takes a thread.
 _RESOLVERS: Final = 16
+#: Places of which it is remembered how they are served.
+_PLACES: Final = 1024
 #: Where nothing but HTTP and TLS is spoken, whatever somebody makes of it.
 _WEB: Final = (80, 443)
 _DNS: Final = 53
@@ -103,6 +105,10 @@ class Filter(Outlet):
         self._names = Names("198.18.0.0/15")
         self._resolvers = anyio.CapacityLimiter(_RESOLVERS)
         self._own = OwnAddresses()
+        # Who is asked says the same each time: neither the rules nor the secrets
+        # change.
+        self._is_read = functools.lru_cache(_PLACES)(self._finds_read)
+        self._is_web = functools.lru_cache(_PLACES)(self._finds_web)
         self._recorded: WeakSet[IsoboxError] = WeakSet()
         self._questions: asyncio.Queue[str] = asyncio.Queue(_QUESTIONS)
         self._pace = Pace()
@@ -516,7 +522,7 @@ class Filter(Outlet):
         if not self._is_read(place) or self._authority is None:
             await join(client, server)
             return
-        place = replace(place, secure=True)
+        place = Place(place.host, place.port, secure=True)
         inner = Secured(client, self._authority.context(place.host), host=None)
         outer, refusal = link.server, None
         if outer is None:
@@ -611,7 +617,7 @@ class Filter(Outlet):
                 f"TLS asks for {found}", rule=denied.rule, reason=denied.reason
             )
 
-    def _is_read(self, place: Place) -> bool:
+    def _finds_read(self, place: Place) -> bool:
         """Whether TLS to a place ends here.
 
         Where there are secrets, it is read everywhere: a placeholder on its way
@@ -622,7 +628,7 @@ class Filter(Outlet):
         secrets = self._vault is not None and self._vault.has_secrets
         return secrets or self._network.reads(place.host, place.port)
 
-    def _is_web(self, place: Place) -> bool:
+    def _finds_web(self, place: Place) -> bool:
         """Whether only requests are carried there: they are changed, or decided."""
         host, port = place.host, place.port
         if self._network.passes(host, port):

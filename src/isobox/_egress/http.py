@@ -189,6 +189,8 @@ class HttpSession:
     async def _begins(self) -> bool:
         if self._inbound.trailing_data[0]:
             return True
+        if self._client.has_more:
+            return await self._more()
         try:
             async with asyncio.timeout(_IDLE):
                 return await self._more()

@@ -179,6 +179,8 @@ async def hello(client: Peeked) -> ClientHello:
         ParseError: It is malformed, or ends early.
         TimeoutError: It does not arrive.
     """
+    if client.has_more and (found := client_hello.parse(await client.peek())):
+        return found
     async with asyncio.timeout(HELLO):
         while (found := client_hello.parse(await client.peek())) is None:
             if not await client.peek_more():

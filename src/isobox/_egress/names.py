@@ -21,7 +21,7 @@ class Names:
     def __init__(self, network: str) -> None:
         self._network = ipaddress.IPv4Network(network)
         self._addresses: dict[str, ipaddress.IPv4Address] = {}
-        self._names: dict[ipaddress.IPv4Address, str] = {}
+        self._names: dict[str, str] = {}
 
     def address(self, name: str) -> ipaddress.IPv4Address | None:
         """Return the address that stands for `name`; None when all are given."""
@@ -33,7 +33,7 @@ class Names:
             return None
         address = self._network[number]
         self._addresses[name] = address
-        self._names[address] = name
+        self._names[str(address)] = name
         return address
 
     def host(self, address: str) -> str | None:
@@ -42,9 +42,12 @@ class Names:
         None is an address that stands for nothing: one of ours that was never
         given, or the sandbox's own loopback.
         """
+        known = self._names.get(address)
+        if known is not None:
+            return known
         found = address_of(address)
         if isinstance(found, ipaddress.IPv4Address) and found in self._network:
-            return self._names.get(found)
+            return self._names.get(str(found))
         if found is None or _is_own(found):
             return None
         return str(found)

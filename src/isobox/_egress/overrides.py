@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from isobox._egress.place import BadRequestError
@@ -17,6 +16,11 @@ _METHODS: Final = (b"x-http-method-override", b"x-http-method", b"x-method-overr
 #: Servers behind a gateway of IIS take the path from these.
 _TARGETS: Final = (b"x-original-url", b"x-rewrite-url")
 _MOST: Final = 3
+#: Every byte that is no letter in lower case and no digit is a hyphen.
+_ALIKE: Final = bytes(
+    code if code in b"abcdefghijklmnopqrstuvwxyz0123456789" else 0x2D
+    for code in range(256)
+)
 
 
 def overridden(request: Request) -> list[tuple[str, str]]:
@@ -47,4 +51,4 @@ def _distinct(request: Request, said: bytes, names: tuple[bytes, ...]) -> list[s
 
 def _heard(name: bytes) -> bytes:
     # CGI and what came of it (WSGI, PHP) have one name for `X_A` and `X-A`.
-    return re.sub(rb"[^a-z0-9]", b"-", name.lower())
+    return name.lower().translate(_ALIKE)

@@ -11,9 +11,9 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -89,9 +89,15 @@ class Command:
     argv: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "argv", tuple(self.argv))
+        given: object = self.argv
+        words = () if isinstance(given, str) else tuple(self.argv)
+        if not all(isinstance(word, str) for word in cast("Sequence[object]", words)):
+            words = ()
+        object.__setattr__(self, "argv", words)
         if not self.argv or not self.argv[0] or "\0" in "".join(self.argv):
-            raise InvalidArgumentError("a secret's command needs a program")
+            raise InvalidArgumentError(
+                'a secret\'s command needs a program: ("pass", "show", "token")'
+            )
         # SAFETY: a relative path could lead to a file that the sandbox wrote.
         if "/" in self.argv[0] and not os.path.isabs(self.argv[0]):
             raise InvalidArgumentError(
@@ -120,6 +126,8 @@ def parse(source: str | Sequence[str] | Source) -> Source:
         return source
     if isinstance(source, str):
         return _parse_text(source)
+    if not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentError(f"source must be {_KINDS}")
     words = tuple(source)
     if len(words) < 2 or words[0] != "command":
         raise InvalidArgumentError(f"source must be {_KINDS}")
@@ -188,6 +196,8 @@ class Reader:
         source = self._source
         if isinstance(source, (Variable, ValueFile)):
             return _immediate(source)
+        if self._kept is not None and time.monotonic() < self._kept[0]:
+            return self._kept[1]
         async with self._lock:
             if self._kept is None or time.monotonic() >= self._kept[0]:
                 value = _checked(await _run(source))

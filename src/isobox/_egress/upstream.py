@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
+import select
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -109,16 +111,7 @@ async def resolve(
     literal = address_of(host)
     if literal is not None:
         return [literal]
-    try:
-        async with asyncio.timeout(_RESOLVE):
-            found = await anyio.to_thread.run_sync(
-                _lookup, host, port, limiter=resolvers, abandon_on_cancel=True
-            )
-    except TimeoutError:
-        raise UnreachableError(f"{host}: the resolver did not answer") from None
-    except (OSError, UnicodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else error
-        raise UnreachableError(f"{host} does not resolve: {words}") from None
+    found = hosts_file.known(host) or await _asked(host, port, resolvers)
     # A mapped address is the IPv4 address; one with a zone is nobody's.
     addresses = [address_of(text) for text in dict.fromkeys(found)]
     usable = [address for address in addresses if address is not None][:_MOST]
@@ -127,10 +120,32 @@ async def resolve(
     return usable
 
 
+async def _asked(
+    host: str, port: int, resolvers: anyio.CapacityLimiter
+) -> Sequence[str]:
+    """Return the addresses of a host, as the system's resolver has them.
+
+    Raises:
+        UnreachableError: It has none, or the resolver does not answer in 10 s.
+    """
+    try:
+        async with asyncio.timeout(_RESOLVE):
+            return await anyio.to_thread.run_sync(
+                _lookup, host, port, limiter=resolvers, abandon_on_cancel=True
+            )
+    except TimeoutError:
+        raise UnreachableError(f"{host}: the resolver did not answer") from None
+    except (OSError, UnicodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else error
+        raise UnreachableError(f"{host} does not resolve: {words}") from None
+
+
 def _lookup(host: str, port: int) -> list[str]:
     # The final dot: no search domain of the host's is tried. With it, glibc does
     # not find what /etc/hosts names.
-    own = hosts_file.addresses(host)
+    own = hosts_file.known(host)
+    if own is None:
+        own = hosts_file.addresses(host)
     if own:
         return own
     found = socket.getaddrinfo(f"{host}.", port, type=socket.SOCK_STREAM)
@@ -199,8 +214,38 @@ async def _opened(address: Address, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+        await _established(sock, (str(address), port))
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+async def _established(sock: socket.socket, there: tuple[str, int]) -> None:
+    error = sock.connect_ex(there)
+    if error == errno.EINPROGRESS:
+        await _answered(sock)
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+async def _answered(sock: socket.socket) -> None:
+    """Return when a connection is there, or failed."""
+    # What is near has answered by now, and to wait costs more than to look.
+    look = select.poll()
+    look.register(sock, select.POLLOUT)
+    if look.poll(0):
+        return
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(sock, _wake, answer)
+    try:
+        await answer
+    finally:
+        loop.remove_writer(sock)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

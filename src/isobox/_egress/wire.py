@@ -40,6 +40,11 @@ class Peeked(WrappedConnection):
         super().__init__(inner)
         self._kept = b""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether `receive` returns something without a wait."""
+        return bool(self._kept)
+
     def unread(self, data: bytes) -> None:
         """Let `data` be received again, before anything else."""
         self._kept = data + self._kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from isobox._core import addresses, hosts
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from isobox._core.hosts import Address
     from isobox._policy.network_rule import NetworkRule
+
+#: Hosts of which it is remembered which rules are about them.
+_REMEMBERED: Final = 1024
 
 
 class Index:
@@ -32,9 +35,18 @@ class Index:
             else:
                 self._networks[rule.network].append(number)
         self._sizes = {(each.version, each.prefixlen) for each in self._networks}
+        self._known: dict[str, tuple[NetworkRule, ...]] = {}
 
-    def about(self, host: str) -> list[NetworkRule]:
+    def about(self, host: str) -> tuple[NetworkRule, ...]:
         """Return the rules about a host, in the one form, on whatever ports."""
+        known = self._known.get(host)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[host] = tuple(self._about(host))
+        return known
+
+    def _about(self, host: str) -> list[NetworkRule]:
         address = hosts.address_of(host)
         if address is None:
             return [self._rules[number] for number in sorted(self._named(host))]

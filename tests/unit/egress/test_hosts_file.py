@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from isobox._egress import hosts_file
@@ -24,7 +26,14 @@ not-an-address odd.test
 def own(tmp_path, monkeypatch):
     path = tmp_path / "hosts"
     monkeypatch.setattr(hosts_file, "PATH", str(path))
+    monkeypatch.setattr(hosts_file, "_KNOWN", {})
     return path
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """Let every change of the file be seen by its time."""
+    monkeypatch.setattr(hosts_file, "_SETTLED", -1)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +70,59 @@ def test_so_much_is_read(own, monkeypatch):
     monkeypatch.setattr(hosts_file, "_MOST", 22)
     own.write_bytes(b"192.0.2.1 a.test a.test\n192.0.2.2 a.test\n")
     assert hosts_file.addresses("a.test") == ["192.0.2.1"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_was_found_is_known_until_the_file_changes(own):
+    own.write_bytes(TEXT)
+    assert hosts_file.known("one.test") is None
+    assert hosts_file.addresses("one.test") == ["192.0.2.2"]
+    assert hosts_file.known("one.test") == ["192.0.2.2"]
+    own.write_bytes(TEXT + b"\n192.0.2.7 one.test")
+    assert hosts_file.known("one.test") is None
+    assert hosts_file.addresses("one.test") == ["192.0.2.2", "192.0.2.7"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_it_is_known_that_a_name_has_none(own):
+    own.write_bytes(TEXT)
+    assert hosts_file.addresses("a.test") == []
+    assert hosts_file.known("a.test") == []
+
+
+@pytest.mark.usefixtures("settled")
+def test_another_file_in_its_place_is_a_change(own, tmp_path):
+    own.write_bytes(b"192.0.2.1 a.test")
+    assert hosts_file.addresses("a.test") == ["192.0.2.1"]
+    other = tmp_path / "other"
+    other.write_bytes(b"192.0.2.2 a.test")
+    os.utime(other, ns=(own.stat().st_atime_ns, own.stat().st_mtime_ns))
+    other.replace(own)
+    assert hosts_file.known("a.test") is None
+
+
+@pytest.mark.usefixtures("settled")
+def test_of_a_file_that_is_gone_nothing_is_known(own):
+    own.write_bytes(TEXT)
+    assert hosts_file.addresses("one.test") == ["192.0.2.2"]
+    own.unlink()
+    assert hosts_file.known("one.test") is None
+
+
+def test_of_a_file_that_changed_just_now_nothing_is_known(own, monkeypatch):
+    # Another change might leave its time as it is.
+    monkeypatch.setattr(hosts_file, "_SETTLED", 1 << 62)
+    own.write_bytes(TEXT)
+    assert hosts_file.addresses("one.test") == ["192.0.2.2"]
+    assert hosts_file.known("one.test") is None
+
+
+@pytest.mark.usefixtures("settled")
+def test_so_many_names_are_known(own, monkeypatch):
+    monkeypatch.setattr(hosts_file, "_REMEMBERED", 4)
+    own.write_bytes(TEXT)
+    for number in range(10):
+        hosts_file.addresses(f"a{number}.test")
+    assert hosts_file.known("a0.test") is None
+    assert hosts_file.known("a9.test") == []
+    assert len(hosts_file._KNOWN) <= 4
