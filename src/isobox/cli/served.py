@@ -8,6 +8,7 @@ import secrets
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
+from isobox._workspace.mcp.mcps import declared
 from isobox.cli import run
 from isobox.cli.status import complain
 from isobox.errors import BackendMissingError, InvalidArgumentError
@@ -97,4 +98,15 @@ def _servers(path: str) -> dict[str, object]:
         raise InvalidArgumentError(
             f'--servers {path}: it is no JSON of {{"mcpServers": {{...}}}}'
         )
-    return cast("dict[str, object]", servers)
+    return _usable(path, cast("dict[str, object]", servers))
+
+
+def _usable(path: str, servers: dict[str, object]) -> dict[str, object]:
+    """Return the servers that can be started; the others are complained of."""
+    found: dict[str, object] = {}
+    for name, given in servers.items():
+        try:
+            found.update({each.name: each for each in declared({name: given})})
+        except InvalidArgumentError as error:
+            complain(f"--servers {path}: {error.message}; it is left out")
+    return found

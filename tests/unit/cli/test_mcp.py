@@ -11,7 +11,7 @@ import anyio
 import httpx2
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from tests.unit.cli.command_line import ISOBOX
 
@@ -105,6 +105,25 @@ async def test_servers_of_a_file_run_inside(tmp_path):
     async with Client(over_stdio(*options)) as client:
         result = await client.call_tool("mcp__one__echo", {"text": "inside"})
         assert said(result) == "inside"
+
+
+async def test_a_server_that_cannot_be_hides_no_other(tmp_path):
+    good = {"command": "python3", "args": [mcp_server.__file__]}
+    bad: list[object] = [{}, 5, {"command": 5}, {"url": "ftp://x"}]
+    named = {f"bad{number}": each for number, each in enumerate(bad)}
+    (tmp_path / "servers.json").write_text(
+        json.dumps({"mcpServers": {**named, "one": good}})
+    )
+    options = ("--workdir", str(tmp_path), "--servers", str(tmp_path / "servers.json"))
+    with open(tmp_path / "said", "w+", encoding="utf-8") as stderr:
+        client = stdio_client(over_stdio(*options), errlog=stderr)
+        async with Client(client) as served:
+            result = await served.call_tool("mcp__one__echo", {"text": "inside"})
+            assert said(result) == "inside"
+        stderr.seek(0)
+        complaints = stderr.read()
+    for name in named:
+        assert re.search(rf"servers\.json: .*{name}.*; it is left out", complaints)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"mcpServers": []}'])

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from isobox._workspace.base import WorkspaceBase
-    from isobox._workspace.mcp.servers import McpStatus, Servers, Whom
+    from isobox._workspace.mcp.server import McpStatus
+    from isobox._workspace.mcp.servers import Servers, Whom
     from isobox._workspace.mcp.speech import Mcp
     from isobox._workspace.tools.session import Session
     from isobox._workspace.tools.tool import Tool
@@ -56,6 +57,7 @@ class Mcps:
 
     async def add(self, server: McpServer, whom: Whom) -> None:
         """Declare a server, and keep it if the workspace's directory stays."""
+        declared((server,))
         servers = self._servers()
         servers.declare(server, whom)
         try:
@@ -166,7 +168,11 @@ def declared(
     for server in servers:
         if not isinstance(_unchecked(server), McpServer):
             kind = type(server).__name__
-            raise InvalidArgumentError(f"an MCP server is a {kind}, and no McpServer")
+            raise InvalidArgumentError(
+                f"an MCP server is a {kind}, and no McpServer; give "
+                'McpServer(name="git", command=("mcp-server-git",)), or for all of '
+                'them a mapping by name: {"git": {"command": "mcp-server-git"}}'
+            )
     if len({server.name for server in servers}) != len(servers):
         raise InvalidArgumentError("two MCP servers have one name")
     return tuple(servers)

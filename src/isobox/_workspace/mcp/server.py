@@ -29,6 +29,7 @@ _OTHER_TRANSPORTS: Final = {"streamable-http": "http", "streamable_http": "http"
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 Transport = Literal["stdio", "http", "sse"]
+State = Literal["idle", "running", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ class McpServer:
     def _command(self) -> tuple[str, ...]:
         given = _unchecked(self.command)
         if not isinstance(given, tuple | list):
-            raise self._wrong("command", "is not a sequence of words")
+            raise self._wrong("command", 'is no sequence of words: ("git", "mcp")')
         words = tuple(cast("Sequence[str]", given))
         if len(words) > _MOST:
             raise self._wrong("command", f"has over {_MOST} words")
@@ -214,6 +215,25 @@ class McpServer:
 
     def _wrong(self, what: str, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"MCP server {self.name}: {what} {why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpStatus:
+    """A server that is declared, and how it does.
+
+    Attributes:
+        server: What it was declared as.
+        state: `idle` until it is first needed, and again when it was ended to
+            make room; `failed` when it did not start, or died.
+        problem: Why it failed.
+        log: The last 64 KiB of what it wrote to its standard error, of its log
+            notifications, and of what it sent that was no message.
+    """
+
+    server: McpServer
+    state: State
+    problem: str | None = None
+    log: str = field(default="", repr=False)
 
 
 def _unchecked(value: object) -> object:

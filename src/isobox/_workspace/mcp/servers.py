@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from isobox._workspace.mcp.live import Live, Offers
+from isobox._workspace.mcp.server import McpStatus
 from isobox.errors import (
     InvalidArgumentError,
     IsoboxError,
@@ -36,26 +37,6 @@ MOST: Final = 40
 
 #: The agent and the session that something is for; None is any.
 Whom = tuple[str | None, str | None]
-State = Literal["idle", "running", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpStatus:
-    """A server that is declared, and how it does.
-
-    Attributes:
-        server: What it was declared as.
-        state: `idle` until it is first needed, and again when it was ended to
-            make room; `failed` when it did not start, or died.
-        problem: Why it failed.
-        log: The last 64 KiB of what it wrote to its standard error, of its log
-            notifications, and of what it sent that was no message.
-    """
-
-    server: McpServer
-    state: State
-    problem: str | None = None
-    log: str = field(default="", repr=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from isobox._core.ops import CallTool
+from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     import mcp_types as types
     from mcp import Client
@@ -81,18 +84,21 @@ class Mcp:
             tool: Its name, as the server has it.
             arguments: What it is given.
             timeout: Seconds; what the server was declared with if None.
-            progress: Awaited with progress, total and a message, where the
-                server tells them.
+            progress: Called with progress, total and a message, where the server
+                tells them, and awaited if it is to be; the last two may be None.
 
         Raises:
+            InvalidArgumentError: The arguments are no mapping, or the timeout is no
+                time.
             McpError: The server died, or refused.
             McpTimedOutError: It did not answer in time.
             PolicyDeniedError: The policy, or a person, did not allow it.
         """
-        given = dict(arguments or {})
+        given = _given(arguments)
+        told = None if progress is None else _awaited(progress)
 
         async def call(client: Client) -> types.CallToolResult:
-            return await client.call_tool(tool, given, progress_callback=progress)
+            return await client.call_tool(tool, given, progress_callback=told)
 
         return await self._asked("tool", tool, given, call, timeout)
 
@@ -126,7 +132,7 @@ class Mcp:
             McpTimedOutError: It did not answer in time.
             PolicyDeniedError: The policy, or a person, did not allow it.
         """
-        given = dict(arguments or {})
+        given = _given(arguments)
 
         async def fetch(client: Client) -> types.GetPromptResult:
             return await client.get_prompt(name, given)
@@ -144,6 +150,7 @@ class Mcp:
         question: Callable[[Client], Awaitable[R]],
         timeout: float | None,
     ) -> R:
+        _check_timeout(timeout)
         server = self._servers.find(self.name, self._agent, self._session)
 
         async def reach(_: CallTool) -> object:
@@ -164,3 +171,27 @@ class Mcp:
         return await self._servers.live(
             self.name, self._agent, self._session, patient=patient
         )
+
+
+def _given(arguments: Mapping[str, R] | None) -> dict[str, R]:
+    unchecked: object = {} if arguments is None else arguments
+    if not isinstance(unchecked, Mapping):
+        kind = type(unchecked).__name__
+        raise InvalidArgumentError(f"arguments are a {kind}, and no mapping by name")
+    return dict(cast("Mapping[str, R]", unchecked))
+
+
+def _check_timeout(timeout: float | None) -> None:
+    unchecked: object = timeout
+    is_number = isinstance(unchecked, int | float) and not isinstance(unchecked, bool)
+    if timeout is not None and not (is_number and timeout > 0):
+        raise InvalidArgumentError(f"timeout={timeout!r} is no number of seconds")
+
+
+def _awaited(progress: Callable[..., object]) -> ProgressFnT:
+    async def told(done: float, total: float | None, text: str | None) -> None:
+        answer = progress(done, total, text)
+        if inspect.isawaitable(answer):
+            await answer
+
+    return told

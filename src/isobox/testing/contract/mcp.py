@@ -160,6 +160,29 @@ class McpContract(Contract):
             await mcp.call("unknown_error")
         assert _said(await mcp.call("echo", {"text": "still there"})) == "still there"
 
+    async def test_progress_is_told_to_a_plain_function(self, served: Factory) -> None:
+        told: list[float] = []
+        mcp = (await served(mcps=[_server()])).mcp("one")
+        await mcp.call("progress", progress=lambda done, *_: told.append(done))
+        assert told == sorted(told)
+        assert told
+
+    @pytest.mark.parametrize("timeout", [0, -1, "x", True])
+    async def test_no_call_takes_no_time(
+        self, served: Factory, timeout: float | str
+    ) -> None:
+        mcp = (await served(mcps=[_server()])).mcp("one")
+        with pytest.raises(InvalidArgumentError, match="timeout"):
+            await mcp.call("echo", {"text": "x"}, timeout=timeout)
+
+    async def test_arguments_are_by_name(self, served: Factory) -> None:
+        workspace = await served(mcps=[_server()])
+        given: Any = "text"
+        with pytest.raises(InvalidArgumentError, match="by name"):
+            await workspace.mcp("one").call("echo", given)
+        with pytest.raises(InvalidArgumentError, match="no McpServer"):
+            await workspace.add_mcp(given)
+
     async def test_progress_is_told(self, served: Factory) -> None:
         mcp = (await served(mcps=[_server()])).mcp("one")
         told: list[float] = []
