@@ -69,7 +69,8 @@ class Deleting:
         site = self._site
         deadline = site.clock.monotonic() + site.settings.queue_timeout
         while True:
-            await self._out_of_the_way(record.key or "")
+            if not await self._out_of_the_way(record):
+                return False
             await site.holder.ensure()
             if site.entries.get(record.key or "") is not None:
                 continue
@@ -84,18 +85,24 @@ class Deleting:
                 )
             await site.clock.sleep(_ASK_AGAIN)
 
-    async def _out_of_the_way(self, key: str) -> None:
+    async def _out_of_the_way(self, record: Record) -> bool:
         """Close what is open of a key, and end what is to be opened.
+
+        Returns:
+            False if it is a later workspace of that key, which stays.
 
         Raises:
             StoreError: It stays open, because the store cannot be told.
         """
-        while (entry := self._site.entries.get(key)) is not None:
-            if entry.phase is Phase.OPEN:
-                await self._closed(entry)
-            else:
+        while (entry := self._site.entries.get(record.key or "")) is not None:
+            if entry.phase is not Phase.OPEN:
                 self._opening.give_way(entry)
                 await self._settled(entry)
+            elif entry.record is not None and entry.record.place != record.place:
+                return False
+            else:
+                await self._closed(entry)
+        return True
 
     async def _taken(self, record: Record) -> Held | bool:
         """Delete it unless another has it; who asks for it meanwhile waits."""
@@ -107,14 +114,12 @@ class Deleting:
         entry.begin(Phase.CLOSING)
         site.entries.add(entry)
         try:
+            now, place = site.holder.now(), record.place
             answer = await site.store.delete(
-                record.workspace_id, site.holder.name, site.holder.now()
+                record.workspace_id, site.holder.name, now, place=place
             )
-            if isinstance(answer, Record) and not await self._sweep.delete(answer):
-                raise PathError(
-                    f"the files of workspace {record.workspace_id} cannot be removed; "
-                    "the log says why"
-                )
+            if isinstance(answer, Record):
+                await self._gone(answer)
             return answer if isinstance(answer, Held) else answer is not None
         except StoreError:
             self._sweep.doubt(record)
@@ -122,6 +127,15 @@ class Deleting:
         finally:
             site.entries.remove(entry)
             entry.settle(Phase.GONE)
+
+    async def _gone(self, record: Record) -> None:
+        failure = await self._sweep.delete(record)
+        if failure is not None:
+            raise PathError(
+                f"the files of workspace {record.workspace_id} cannot be removed: "
+                f"{failure}",
+                path=failure.filename,
+            )
 
     async def _settled(self, entry: Entry) -> None:
         await self._site.clock.wait(entry.settled)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _MOST_MEMBERS: Final = 1000
 
 
-#: An agent and a session.
-Member = tuple[str | None, str | None]
+#: A user, an agent and a session.
+Member = tuple[str, str | None, str | None]
 
 
 class Phase(Enum):
@@ -68,7 +68,7 @@ class Entry:
         error: Why it could not be opened, or not be closed.
         settled: Done at the end of what is being done with it.
         scope: Cancelled to let it wait no longer.
-        members: Agents and sessions that the store knows to use it.
+        members: Who the store knows to use it.
         watched: Whether it is among those that fall due.
         tries: How often another process was asked for it.
         victim: What is being closed to make room for it.
@@ -129,7 +129,7 @@ class Entry:
             self.settled.set_result(None)
 
     def remember(self, member: Member) -> None:
-        """Remember that the store knows an agent and session to use it."""
+        """Remember that the store knows somebody to use it."""
         if len(self.members) >= _MOST_MEMBERS:
             self.members.clear()
         self.members.add(member)

@@ -24,6 +24,7 @@ _PREFIX: Final = 20
 SPARE: Final = "spare-"
 _DIGEST: Final = 26
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _PLACE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\.[0-9a-f]{8}")
 
 
@@ -128,7 +129,7 @@ def text(what: str, given: object) -> str:
 
 def key(sharing: Sharing, backend: str, whose: Tenant) -> str:
     """Return what no other tenant, sharing or backend has."""
-    parts = [_VERSION, backend, sharing.value, whose.user, whose.agent, whose.session]
+    parts = (_VERSION, backend, sharing.value, whose.user, whose.agent, whose.session)
     return _digest(parts)
 
 
@@ -171,10 +172,19 @@ def is_place(name: str) -> bool:
     return _PLACE.fullmatch(name) is not None
 
 
-def _digest(parts: Sequence[object]) -> str:
-    # JSON tells "a","b" from "a,b", and half a surrogate pair by its escape.
-    digest = hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
+def _digest(parts: Sequence[str | int | None]) -> str:
+    digest = hashlib.sha256(told_apart(parts)).digest()
     return base64.b32encode(digest).decode("ascii").lower().rstrip("=")
+
+
+def told_apart(parts: Sequence[str | int | None]) -> bytes:
+    """Return bytes that no other parts give, whatever text they are."""
+    # JSON tells "a","b" from "a,b", and half a surrogate pair by its escape.
+    if not any(isinstance(part, str) and _PAIR.search(part) for part in parts):
+        return json.dumps(parts).encode("ascii")
+    # SAFETY: both halves in turn are not the one character that JSON has for them.
+    # What is not ASCII here is nowhere above.
+    return json.dumps(parts, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _slug(text: str) -> str:

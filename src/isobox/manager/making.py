@@ -228,7 +228,8 @@ async def _quietly(
     try:
         with anyio.CancelScope(shield=True):
             await close()
-    except IsoboxError as error:
+    except (IsoboxError, OSError) as error:
+        # Its files may have been another's to delete since.
         _log.warning("closing %s: %s", workspace.workspace_id, error)
         return error
     except Exception as error:  # noqa: BLE001 - it is closed as far as can be

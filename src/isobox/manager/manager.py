@@ -253,7 +253,7 @@ class WorkspaceManager:
         Raises:
             NotEntitledError: There is no such workspace, or it is another's.
             WorkspaceHeldError: Another process has it open and keeps it.
-            PathError: Its files cannot be removed.
+            PathError: Some of its files, at this path, cannot be removed.
         """
         record = await self._record(workspace_id, user_id)
         await self._running.deleting.delete(record)
@@ -299,7 +299,7 @@ class WorkspaceManager:
         """Remove what a session has left.
 
         Its workspace, if it has one of its own; else what it offloaded there, its
-        shell, and that it was there.
+        shell, and that it was there. The latter also where it joined by an id.
 
         Raises:
             WorkspaceHeldError: Another process has the workspace and keeps it.
@@ -317,7 +317,11 @@ class WorkspaceManager:
         await self._running.purge.agent(self._isolation, user, agent)
 
     async def sweep(self) -> None:
-        """Close and delete what is due, now."""
+        """Close and delete what is due, now.
+
+        Raises:
+            PathError: `.trash` in the directory has become a link.
+        """
         self._running.check()
         await self._running.sweep.run()
 

@@ -269,7 +269,9 @@ class Opening:
             if not granted.new:
                 await site.store.closed(record.workspace_id, entry.holder, now)
                 return
-            taken = await site.store.delete(record.workspace_id, entry.holder, now)
+            taken = await site.store.delete(
+                record.workspace_id, entry.holder, now, place=record.place
+            )
             if isinstance(taken, Record):
                 await site.places.remove(record)
                 await site.store.deleted(record.workspace_id, entry.holder)

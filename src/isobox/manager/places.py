@@ -11,11 +11,8 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-import anyio.to_thread
-
-from isobox._workdir import sweep_tree
 from isobox.errors import PathError, StoreError
-from isobox.manager import keys
+from isobox.manager import keys, trash
 from isobox.manager.records import Record, State, Tenant
 from isobox.manager.settings import directory
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("isobox.manager")
 
-_TRASH: Final = ".trash"
 _OWNER: Final = "owner.json"
 _VERSION: Final = 1
 #: Bytes of an owner's file: three ids, each character escaped, and options.
@@ -78,7 +74,8 @@ class Places:
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             found = os.lstat(self.path)
-            os.makedirs(f"{self.path}/{_TRASH}", mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(trash.path(self.path), 0o700)
         except OSError as error:
             raise PathError(
                 f"the directory for workspaces {self.path!r} cannot be used: "
@@ -91,6 +88,7 @@ class Places:
                 "this user alone, or change its owner and mode",
                 path=self.path,
             )
+        trash.check(self.path)
 
     def of(self, record: Record) -> Place:
         """Return a workspace's place, whether it is there or not.
@@ -113,9 +111,10 @@ class Places:
         """Make a place that says whose it is; what is there already stays.
 
         Raises:
-            PathError: The file system refused.
+            PathError: The file system refused, or it says that it is another's.
         """
         place = self.of(record)
+        self._not_anothers(record)
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(place.path, 0o700)
@@ -128,6 +127,23 @@ class Places:
                 path=place.path,
             ) from error
         return place
+
+    def _not_anothers(self, record: Record) -> None:
+        """Let nobody have files that say whose they are if they are not his.
+
+        Raises:
+            PathError: A directory has another's place.
+        """
+        path = self.of(record).path
+        found = _owner_in(path)
+        if found is not None and found[0].place != record.place:
+            # Whose they are is nothing for who asked.
+            _log.error("%s is %s: rename it, put back its own", path, found[0].place)
+            raise PathError(
+                f"{path!r} has the files of another workspace; the log says which: put "
+                "back what was here",
+                path=path,
+            )
 
     def complete(self, record: Record, holder: str) -> None:
         """Make the place of a workspace whose maker was stopped before it did.
@@ -184,48 +200,59 @@ class Places:
                     yield found
 
     def _owner(self, name: str) -> tuple[Record, str] | None:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            file = os.open(f"{self.path}/{name}/{_OWNER}", flags)
-        except OSError:
-            return None
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                return None
-            return owner_of(os.read(file, _LARGEST + 1))
-        except OSError:
-            return None
-        finally:
-            os.close(file)
+        return _owner_in(f"{self.path}/{name}")
 
-    async def remove(self, record: Record) -> None:
+    async def remove(self, record: Record) -> PathError | None:
         """Remove a workspace's directory with all in it; none is fine.
 
         It is gone by its name at once; what cannot be removed waits in the trash.
 
+        Returns:
+            What waits there, if anything does.
+
         Raises:
             StoreError: The store names what is no place.
-            PathError: The file system refused.
+            PathError: The file system refused, or it says that it is another's.
         """
         place = self.of(record)
-        trashed = f"{self.path}/{_TRASH}/{record.place}.{secrets.token_hex(4)}"
+        self._not_anothers(record)
+        trashed = f"{trash.path(self.path)}/{record.place}.{secrets.token_hex(4)}"
         try:
             os.rename(place.path, trashed)
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
             raise PathError(
                 f"the workspace's directory {place.path!r} cannot be removed: "
                 f"{error.strerror}",
                 path=place.path,
             ) from error
-        await anyio.to_thread.run_sync(sweep_tree, trashed)
+        return await trash.removed(trashed)
 
     async def empty_trash(self) -> None:
-        """Remove what is in the trash; what cannot be removed stays there."""
-        trash = f"{self.path}/{_TRASH}"
-        for name in os.listdir(trash):
-            await anyio.to_thread.run_sync(sweep_tree, f"{trash}/{name}")
+        """Remove what is in the trash; what cannot be removed stays there.
+
+        Raises:
+            PathError: It is no directory, or a link to one.
+        """
+        await trash.empty(self.path)
+
+
+def _owner_in(path: str) -> tuple[Record, str] | None:
+    """Return what a directory says whose it is; None if it says nothing."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = os.open(f"{path}/{_OWNER}", flags)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        return owner_of(os.read(file, _LARGEST + 1))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
 
 
 def owner_text(record: Record, holder: str) -> str:

@@ -9,7 +9,7 @@ from isobox._workspace.offload.names import folder_of
 from isobox.errors import InvalidArgumentError, PathMissingError
 from isobox.manager import keys
 from isobox.manager.keys import PER_SESSION, PER_USER, Sharing
-from isobox.manager.records import Tenant
+from isobox.manager.records import State, Tenant
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,25 +34,22 @@ class Purge:
         agent, session = whose.agent or "", whose.session or ""
         tenant = keys.tenant(sharing, whose.user, agent, session)
         record = await self._of(sharing, tenant)
-        if record is None:
-            return
-        if sharing is PER_SESSION:
+        if record is not None and sharing is PER_SESSION:
             await self._deleting.delete(record)
-        else:
+        elif record is not None:
             await self._traces(record, [whose])
+        await self._elsewhere(whose)
 
     async def agent(self, sharing: Sharing, user: str, agent: str) -> None:
         """Remove what an agent has left for a user."""
         if sharing is PER_USER:
             record = await self._of(sharing, Tenant(user=user))
             if record is not None:
-                members = await self._site.store.members(record.workspace_id)
-                theirs = [one for one in members if one.agent == agent]
-                await self._traces(record, theirs)
-            return
-        found = [each async for each in self._all(user, agent)]
-        for record in found:
-            await self._deleting.delete(record)
+                await self._traces_of(record, Tenant(user=user, agent=agent))
+        else:
+            for record in [each async for each in self._all(user, agent)]:
+                await self._deleting.delete(record)
+        await self._elsewhere(Tenant(user=user, agent=agent))
 
     async def _of(self, sharing: Sharing, tenant: Tenant) -> Record | None:
         """Return a tenant's workspace, if there is one."""
@@ -70,6 +67,29 @@ class Purge:
             site.holder.now(), user=user, agent=agent, session=session
         )
 
+    async def _elsewhere(self, whose: Tenant) -> None:
+        """Remove what somebody left in the workspaces that he joined by their ids."""
+        site = self._site
+        for workspace_id in await site.store.joined_by(whose):
+            record = await site.store.find(workspace_id, site.holder.now())
+            if record is not None and self._is_there(record):
+                await self._traces_of(record, whose)
+
+    def _is_there(self, record: Record) -> bool:
+        ours = record.backend == self._site.making.backend
+        return ours and record.state is not State.DELETING
+
+    async def _traces_of(self, record: Record, whose: Tenant) -> None:
+        """Remove an agent's sessions, or one, from a workspace that others share."""
+        members = await self._site.store.members(record.workspace_id)
+        theirs = [
+            one
+            for one in members
+            if (one.user, one.agent) == (whose.user, whose.agent)
+            and whose.session in (None, one.session)
+        ]
+        await self._traces(record, theirs)
+
     async def _traces(self, record: Record, members: list[Tenant]) -> None:
         """Remove sessions' files and shells from a workspace that others share."""
         if not members or record.key is None or record.tenant is None:
@@ -81,7 +101,7 @@ class Purge:
         try:
             for member in members:
                 await self._trace(record, workspace, member)
-                entry.members.discard((member.agent, member.session))
+                entry.members.discard((member.user, member.agent, member.session))
         finally:
             entry.leases -= 1
             self._site.entries.touch(entry)
@@ -91,12 +111,25 @@ class Purge:
     ) -> None:
         store = self._site.store
         await store.left(record.workspace_id, member)
-        others = await store.members(record.workspace_id)
+        others = [*await store.members(record.workspace_id)]
+        if record.tenant is not None and record.tenant != member:
+            # Who has one of its session's own is no member of it.
+            others.append(record.tenant)
         session = member.session
-        # Another agent's session of the same name has the same files.
-        if session is None or any(one.session == session for one in others):
+        if session is None or any(_share(record, member, one) for one in others):
             return
         await workspace._end_session(session)
         # An id that names no directory has left none.
         with contextlib.suppress(PathMissingError, InvalidArgumentError):
             await workspace.remove(folder_of(session), recursive=True)
+
+
+def _share(record: Record, member: Tenant, other: Tenant) -> bool:
+    """Whether another's session of the same name keeps the files of a member's.
+
+    What is in a user's own workspace nobody else keeps there.
+    """
+    if member.session != other.session:
+        return False
+    own = record.tenant is not None and record.tenant.user == member.user
+    return not own or other.user == member.user

@@ -136,7 +136,7 @@ class Reach:
 
     def join(self, entry: Entry, member: Tenant) -> None:
         """Let the store remember who uses it; nobody waits for that."""
-        who = (member.agent, member.session)
+        who = (member.user, member.agent, member.session)
         if who not in entry.members:
             entry.remember(who)
             self._site.start(partial(self._joined, entry, member, who))

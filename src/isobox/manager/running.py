@@ -218,8 +218,11 @@ class Running:
                 await self.site.store.aclose()
 
     def _used(self) -> dict[str, float]:
-        """Return when what was used was, and begin anew."""
+        """Return when what was used was, and begin anew; what is in use is used now."""
         entries, holder = self.site.entries, self.site.holder
+        for entry in entries:
+            if entry.busy:
+                entries.touch(entry)
         touched, entries.touched = entries.touched, set()
         return {
             entry.workspace_id: holder.at(entry.last_used)

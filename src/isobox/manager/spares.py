@@ -158,7 +158,7 @@ class Spares:
             # A claim got it, whose answer was lost.
             return False
         now = self._site.holder.now()
-        taken = await store.delete(record.workspace_id, holder, now)
+        taken = await store.delete(record.workspace_id, holder, now, place=record.place)
         if isinstance(taken, Record):
             await self._site.places.remove(record)
             await store.deleted(record.workspace_id, holder)

@@ -202,12 +202,13 @@ class Store(ABC):
 
     @abstractmethod
     async def delete(
-        self, workspace_id: str, holder: str, now: float
+        self, workspace_id: str, holder: str, now: float, *, place: str | None = None
     ) -> Record | Answer | None:
         """Take one workspace to delete it: `deleting`, and this holder's.
 
         Returns the record; Held if another living holder has it, which is told;
-        None if there is none.
+        None if there is none, or its place is not the one that was named: that one
+        was deleted, and a later one has its name.
         """
 
     @abstractmethod
@@ -265,6 +266,13 @@ class Store(ABC):
     @abstractmethod
     async def members(self, workspace_id: str) -> Sequence[Tenant]:
         """Return the agents and sessions that used a workspace."""
+
+    @abstractmethod
+    async def joined_by(self, whose: Tenant) -> Sequence[str]:
+        """Return the ids of the workspaces, anybody's, that somebody used.
+
+        Without a session, those that any session of the user's agent used.
+        """
 
     @abstractmethod
     async def left(self, workspace_id: str, tenant: Tenant) -> None:

@@ -144,28 +144,45 @@ class Sweep:
         )
         site.turns.room()
 
-    async def delete(self, record: Record) -> bool:
+    async def delete(self, record: Record) -> OSError | None:
         """Remove what was taken over, its files included, and forget it.
 
         Returns:
-            False if it could not be: it is tried again with each sweep.
+            Why its files could not be removed: it is tried again with each sweep.
 
         Raises:
             StoreError: The store cannot be asked; it is tried again as well.
         """
+        # Not while it is done: what is in doubt is deleted by whoever sweeps.
+        self._doubtful.pop(record.workspace_id, None)
+        try:
+            return await self._deleted(record)
+        except BaseException:
+            self.doubt(record)
+            raise
+
+    async def _deleted(self, record: Record) -> OSError | None:
         site = self._site
-        self.doubt(record)
         await self._discard(record)
         try:
-            await site.places.remove(record)
+            left = await site.places.remove(record)
         except OSError as error:
-            _log.warning("%s cannot be deleted: %s", record.workspace_id, error)
-            return False
+            self.doubt(record)
+            return self._failed(record, error)
+        # What waits in the trash keeps nobody from having a new one.
         await site.store.deleted(record.workspace_id, record.holders[0])
-        self._doubtful.pop(record.workspace_id, None)
-        site.events.emit(Kind.DELETED, record.workspace_id, record.tenant)
         site.turns.room()
-        return True
+        if left is not None:
+            return self._failed(record, left)
+        site.events.emit(Kind.DELETED, record.workspace_id, record.tenant)
+        return None
+
+    def _failed(self, record: Record, error: OSError) -> OSError:
+        _log.warning("%s cannot be deleted: %s", record.workspace_id, error)
+        self._site.events.emit(
+            Kind.FAILED, record.workspace_id, record.tenant, reason=f"deleting: {error}"
+        )
+        return error
 
     def doubt(self, record: Record) -> None:
         """Look with the next sweep whether this process is still to delete it."""
@@ -175,6 +192,9 @@ class Sweep:
         site = self._site
         for record in list(self._doubtful.values()):
             found = await site.store.find(record.workspace_id, site.holder.now())
+            if self._doubtful.get(record.workspace_id) is not record:
+                # It is being deleted, or was, since the store was asked.
+                continue
             ours = found is not None and found.holders == (site.holder.name,)
             if found is None or not ours or found.state is not State.DELETING:
                 self._doubtful.pop(record.workspace_id, None)

@@ -105,17 +105,28 @@ class Turns:
             self._leave(ticket, turn)
 
     def _make_way(self, user: str | None) -> bool:
-        """Refuse the last of who has the most waiting, if that is somebody else."""
+        """Refuse a spare, else the last of somebody else's who has the most waiting.
+
+        A spare is made at nobody's cost.
+        """
+        if user is None:
+            return False
+        if spares := self._lines.get(None):
+            self._refuse_last(spares)
+            return True
         longest = max(self._lines, key=lambda each: len(self._lines[each]))
         line = self._lines[longest]
         if len(line) <= len(self._lines.get(user, ())) + 1:
             return False
+        self._refuse_last(line)
+        return True
+
+    def _refuse_last(self, line: dict[int, Ticket]) -> None:
         last = line[max(line)]
         assert last.turn is not None  # noqa: S101 - it waits for it
         if not last.turn.done():
             last.turn.set_exception(self._too_many())
         self._drop(last)
-        return True
 
     def _too_many(self) -> QuotaError:
         return QuotaError(

@@ -49,6 +49,21 @@ def test_what_looks_alike_is_not(other):
     assert keys.key(PER_AGENT, "local", other) != ours
 
 
+@pytest.mark.parametrize("field", ["user", "agent", "session"])
+def test_a_character_is_not_its_two_surrogates(field):
+    ids = {"user": "a", "agent": "b", "session": "c"}
+    found = {
+        keys.key(PER_SESSION, "local", Tenant(**{**ids, field: text}))
+        for text in ("\U0001f600", "\ud83d\ude00", "\\ud83d\\ude00", "\ude00\ud83d")
+    }
+    assert len(found) == 4
+
+
+def test_half_a_pair_has_the_key_that_it_had():
+    key = keys.key(PER_USER, "local", Tenant(user="\ud800"))
+    assert key.startswith("fic37b3zv2uz")
+
+
 def test_sharing_and_backend_are_part_of_it():
     tenant = Tenant(user="a")
     found = {

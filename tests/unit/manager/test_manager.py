@@ -7,12 +7,13 @@ import contextlib
 import os
 
 import pytest
-from tests.worlds import World, no_threads  # noqa: F401 - a fixture
+from tests.worlds import Space, World, no_threads  # noqa: F401 - a fixture
 
 from isobox.errors import (
     BackendUnavailableError,
     InvalidArgumentError,
     NotEntitledError,
+    PathError,
     QueueTimedOutError,
     QuotaError,
     StoreError,
@@ -247,6 +248,25 @@ class TestUse:
         assert [each.kind for each in told] == [Kind.WAITED, Kind.CREATED]
         assert told[1].workspace_id == workspace.workspace_id
         assert told[1].tenant.user == "ann"
+
+
+class TestOdd:
+    async def test_two_surrogates_are_another_user(self, world):
+        process = await world.start()
+        one = await get(world, process, "\U0001f600", "a", "1")
+        two = await get(world, process, "\ud83d\ude00", "a", "1")
+        assert one is not two
+        (row,) = await process.manager.list_workspaces("\ud83d\ude00")
+        assert row.workspace_id == two.workspace_id
+
+    async def test_a_command_that_runs_is_use(self, world):
+        process = await world.start()
+        workspace = await get(world, process)
+        workspace._activity._going.count += 1
+        await world.advance(300)
+        workspace._activity._going.count -= 1
+        (row,) = await process.manager.list_workspaces()
+        assert process.site.holder.now() - row.used_at <= 5.0
 
 
 class TestOwners:
@@ -516,6 +536,31 @@ class TestProcesses:
         assert not one.open
         assert not places(world)
 
+    async def test_a_deletion_that_waited_spares_the_next_one(self, world):
+        one, other = await world.start(), await world.start()
+        lease = one.manager.lease(*ME)
+        name = (await world.done(lease.__aenter__())).workspace_id
+        late = asyncio.ensure_future(other.manager.delete_workspace(name))
+        await world.advance(1)
+        await lease.__aexit__(None, None, None)
+        await world.done(one.manager.delete_workspace(name))
+        again = await get(world, one)
+        again.mark("new")
+        await world.done(late)
+        assert again.workspace_id == name
+        assert again.marks() == {"new"}
+        assert await get(world, one) is again
+
+    async def test_also_one_that_waited_in_the_same(self, world):
+        one, other = await world.start(), await world.start()
+        name = (await get(world, one)).workspace_id
+        (record,) = await other.manager.list_workspaces()
+        await world.done(other.manager.delete_workspace(name))
+        again = await get(world, other)
+        assert again.workspace_id == name
+        assert not await world.done(other.manager._running.deleting.delete(record))
+        assert await get(world, other) is again
+
     async def test_quotas_are_of_all(self, world):
         one = await world.start(max_live=1)
         other = await world.start(max_live=1, queue_timeout=5.0)
@@ -557,7 +602,125 @@ class TestStores:
             await world.done(again.manager.aclose())
 
 
+class TestRemains:
+    async def test_files_that_cannot_be_removed_are_told(self, world, monkeypatch):
+        told = []
+        process = await world.start(on_event=told.append)
+        name = (await get(world, process)).workspace_id
+        with monkeypatch.context() as patched:
+            patched.setattr("isobox.manager.trash.sweep_tree", lambda path: None)
+            with pytest.raises(PathError, match=r"\.trash") as caught:
+                await world.done(process.manager.delete_workspace(name))
+        assert os.path.isdir(caught.value.filename)
+        assert [each.kind for each in told][-2:] == [Kind.CLOSED, Kind.FAILED]
+        assert told[-1].reason.startswith("deleting: ")
+        assert not (await get(world, process)).marks()
+        await world.done(process.manager.sweep())
+        assert not os.path.exists(caught.value.filename)
+
+    async def test_one_deletion_is_one_event(self, world, monkeypatch):
+        process = await world.start()
+        name = (await get(world, process)).workspace_id
+        places, begun, over = process.site.places, asyncio.Event(), asyncio.Event()
+        remove, count = places.remove, []
+
+        async def removes(record):
+            count.append(record)
+            begun.set()
+            await over.wait()
+            return await remove(record)
+
+        monkeypatch.setattr(places, "remove", removes)
+        deleting = asyncio.ensure_future(process.manager.delete_workspace(name))
+        await world.done(begun.wait())
+        await world.done(process.manager.sweep())
+        over.set()
+        await world.done(deleting)
+        assert len(count) == 1
+        assert kinds(process)["deleted"] == 1
+
+    async def test_files_that_are_gone_at_its_end_are_one_line(
+        self, world, monkeypatch, caplog
+    ):
+        process = await world.start()
+        name = (await get(world, process)).workspace_id
+
+        async def gone(space):
+            process.open.discard(space)
+            raise FileNotFoundError(2, "No such file", "audit.jsonl")
+
+        monkeypatch.setattr(Space, "_end", gone)
+        await world.done(process.manager.close_workspace(name))
+        (line,) = [each for each in caplog.records if "closing" in each.message]
+        assert line.exc_info is None
+        assert "audit.jsonl" in line.message
+
+
 class TestPurges:
+    async def test_a_session_that_joined(self, world):
+        process = await world.start()
+        leader = await get(world, process)
+        name = leader.workspace_id
+        await get(world, process, "ann", "helper", "h1", workspace_id=name)
+        await get(world, process, "ann", "helper", "h2", workspace_id=name)
+        for session in ("1", "h1", "h2"):
+            await leader.offload_context(session, [{"a": 1}])
+        await world.settle()
+        await world.done(process.manager.purge_session("ann", "helper", "h1"))
+        assert not await leader.exists("sessions/h1")
+        assert await leader.exists("sessions/h2")
+        await world.done(process.manager.purge_agent("ann", "helper"))
+        assert not await leader.exists("sessions/h2")
+        assert await leader.exists("sessions/1")
+        (member,) = await world.store.members(name)
+        assert (member.agent, member.session) == ("coder", "1")
+
+    async def test_nobody_else_keeps_what_an_owner_left(self, world):
+        process = await world.start(entitled=lambda caller, record: True)
+        workspace = await get(world, process)
+        name = workspace.workspace_id
+        # The same agent and session, but for the user.
+        await get(world, process, "bob", "coder", "1", workspace_id=name)
+        await workspace.offload_context("1", [{"a": 1}])
+        await world.settle()
+        assert len(await world.store.members(name)) == 2
+        await world.done(process.manager.purge_session("bob", "coder", "1"))
+        assert await workspace.exists("sessions/1")
+        await get(world, process, "bob", "coder", "1", workspace_id=name)
+        await world.settle()
+        await world.done(process.manager.purge_session(*ME))
+        assert not await workspace.exists("sessions/1")
+
+    async def test_who_joined_does_not_remove_what_an_owner_left(self, world):
+        process = await world.start(
+            isolation=PER_SESSION, entitled=lambda caller, record: True
+        )
+        workspace = await get(world, process)
+        name = workspace.workspace_id
+        for session in ("1", "2"):
+            await get(world, process, "bob", "a", session, workspace_id=name)
+            await workspace.offload_context(session, [{"a": 1}])
+            await world.settle()
+            await world.done(process.manager.purge_session("bob", "a", session))
+        assert await workspace.exists("sessions/1")
+        assert not await workspace.exists("sessions/2")
+
+    async def test_an_agent_of_another_user_is_another(self, world):
+        process = await world.start(
+            isolation=PER_USER, entitled=lambda caller, record: True
+        )
+        workspace = await get(world, process)
+        name = workspace.workspace_id
+        await get(world, process, "bob", "coder", "bobs", workspace_id=name)
+        for session in ("1", "bobs"):
+            await workspace.offload_context(session, [{"a": 1}])
+        await world.settle()
+        await world.done(process.manager.purge_agent("ann", "coder"))
+        assert not await workspace.exists("sessions/1")
+        assert await workspace.exists("sessions/bobs")
+        await world.done(process.manager.purge_agent("bob", "coder"))
+        assert not await workspace.exists("sessions/bobs")
+
     async def test_a_session_of_its_own(self, world):
         process = await world.start(isolation=PER_SESSION)
         await get(world, process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from dataclasses import replace
@@ -138,6 +139,63 @@ async def test_the_trash_of_who_died_is_emptied(places):
     os.makedirs(f"{places.path}/.trash/w.00000001.00000000/files/a")
     await places.empty_trash()
     assert not os.listdir(f"{places.path}/.trash")
+
+
+async def test_what_cannot_be_removed_is_told(places, monkeypatch):
+    places.make(RECORD, "holder")
+    with monkeypatch.context() as patched:
+        patched.setattr("isobox.manager.trash.sweep_tree", lambda path: None)
+        left = await places.remove(RECORD)
+        assert isinstance(left, PathError)
+        assert left.filename.startswith(f"{places.path}/.trash/w.00000001.")
+        assert os.path.isdir(left.filename)
+        await places.empty_trash()
+    await places.empty_trash()
+    assert not os.listdir(f"{places.path}/.trash")
+
+
+async def test_what_another_is_removing_is_left_to_it(places):
+    trashed = f"{places.path}/.trash/w.00000001.00000000"
+    os.makedirs(f"{trashed}/files")
+    other = os.open(trashed, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    await places.empty_trash()
+    assert os.path.isdir(trashed)
+    os.close(other)
+    await places.empty_trash()
+    assert not os.path.isdir(trashed)
+
+
+async def test_a_trash_that_is_a_link_is_not_emptied(tmp_path):
+    precious = tmp_path / "victim" / "precious"
+    precious.mkdir(parents=True)
+    places = Places(tmp_path / "base")
+    places.open()
+    os.rmdir(f"{places.path}/.trash")
+    os.symlink(precious.parent, f"{places.path}/.trash")
+    with pytest.raises(PathError, match="move it away"):
+        places.open()
+    with pytest.raises(PathError, match="move it away"):
+        await places.empty_trash()
+    assert precious.is_dir()
+
+
+async def test_directories_that_were_swapped_are_nobodys(places, caplog):
+    other = replace(RECORD, workspace_id="v", place="v.00000001")
+    mine, theirs = places.make(RECORD, "h").path, places.make(other, "h").path
+    os.rename(mine, f"{places.path}/passing")
+    os.rename(theirs, mine)
+    os.rename(f"{places.path}/passing", theirs)
+    for record in (RECORD, other):
+        with pytest.raises(PathError, match="put back"):
+            places.make(record, "h")
+        with pytest.raises(PathError, match="put back"):
+            await places.remove(record)
+    assert f"{mine} is v.00000001: rename it" in caplog.text
+    os.rename(mine, f"{places.path}/passing")
+    os.rename(theirs, mine)
+    os.rename(f"{places.path}/passing", theirs)
+    assert places.make(RECORD, "h").path == mine
 
 
 @pytest.mark.parametrize("place", ["../w.00000001", "/etc", "", ".trash", "w"])

@@ -489,6 +489,14 @@ class Endings:
         assert await store.find("w-one", 2) is None
         assert await store.delete("w-one", "a", 2) is None
 
+    async def test_a_later_one_of_that_id_is_not_deleted(self, store):
+        await alive(store, "a")
+        record = await live(store, "a")
+        assert await store.delete("w-one", "a", 2, place="w-one.old") is None
+        assert (await known(store, "w-one")).state is State.LIVE
+        taken = await store.delete("w-one", "a", 2, place=record.place)
+        assert isinstance(taken, Record)
+
     async def test_what_another_has_is_not_deleted_and_it_is_told(self, store):
         await alive(store, "a", "b")
         await live(store, "a", shared=True)
@@ -791,6 +799,37 @@ class Lists:
         await store.left("w-one", one)
         await store.left("w-one", Tenant(user="u", agent="y", session="2"))
         assert await store.members("w-one") == [two]
+
+    async def test_what_somebody_used_is_found(self, store):
+        await alive(store, "a")
+        await live(store, "a")
+        await live(store, "a", "two")
+        odd = "x\0\ud83d\ude00"
+        await store.joined("w-one", Tenant(user="u", agent=odd, session="1"), 1)
+        await store.joined("w-one", Tenant(user="u", agent=odd, session="2"), 1)
+        await store.joined("w-two", Tenant(user="u", agent=odd, session="1"), 1)
+        await store.joined("w-two", Tenant(user="v", agent=odd, session="2"), 1)
+
+        async def found(agent, session=None):
+            whose = Tenant(user="u", agent=agent, session=session)
+            return list(await store.joined_by(whose))
+
+        assert await found(odd) == ["w-one", "w-two"]
+        assert await found(odd, "1") == ["w-one", "w-two"]
+        assert await found(odd, "2") == ["w-one"]
+        assert await found("x\0\U0001f600") == []
+
+    async def test_the_limit_is_any_number(self, store):
+        await alive(store, "a")
+        await live(store, "a")
+        assert len(await store.records(1, limit=1 << 80)) == 1
+
+    async def test_two_surrogates_are_not_their_character(self, store):
+        await alive(store, "a")
+        for name, user in (("one", "\U0001f600"), ("two", "\ud83d\ude00")):
+            await granted(store, "a", name, tenant=Tenant(user=user))
+            (row,) = await store.records(1, user=user)
+            assert (row.workspace_id, row.tenant.user) == (f"w-{name}", user)
 
     async def test_members_go_with_their_workspace(self, store):
         await alive(store, "a")

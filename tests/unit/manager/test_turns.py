@@ -101,6 +101,32 @@ async def test_spares_come_last():
     await line.end_all()
 
 
+async def test_a_spare_takes_nobodys_place():
+    line = Line(limit=2)
+    for name in ("a1", "a2", "a3"):
+        await line.ask(name[0], name)
+    with pytest.raises(QuotaError):
+        await (await line.ask(None, "spare"))
+    line.tasks.pop()
+    await line.end_all()
+    assert line.got == ["a1", "a2", "a3"]
+
+
+async def test_where_too_many_wait_a_spare_makes_way_first():
+    line = Line(limit=3)
+    await line.ask("a")
+    spares = [await line.ask(None, f"spare{number}") for number in range(2)]
+    await line.ask("b")
+    for name in ("c", "d"):
+        await line.ask(name)
+    for spare in spares:
+        with pytest.raises(QuotaError):
+            await spare
+        line.tasks.remove(spare)
+    await line.end_all()
+    assert line.got == ["a", "b", "c", "d"]
+
+
 async def test_too_many_wait():
     line = Line(limit=1)
     await line.ask("a")

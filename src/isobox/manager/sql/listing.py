@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from isobox.manager.sql.transaction import Row, Transaction
 
+#: The most that a database counts to.
+_MOST: Final = (1 << 63) - 1
 
 _COUNTS: Final = select(workspaces.c.state, func.count().label("number")).group_by(
     workspaces.c.state
@@ -68,7 +70,7 @@ def records(
         )
     if after is not None:
         found = found.where(workspaces.c.workspace_id > after)
-    page = found.order_by(workspaces.c.workspace_id).limit(max(limit, 0))
+    page = found.order_by(workspaces.c.workspace_id).limit(min(max(limit, 0), _MOST))
     return _recorded(transaction, page, now)
 
 
@@ -103,3 +105,14 @@ def members_of(transaction: Transaction, workspace_id: str) -> Sequence[Tenant]:
     its = select(members).where(members.c.workspace_id == workspace_id)
     found = transaction.rows(its.order_by(members.c.member))
     return [rows.tenant(row) for row in found]
+
+
+def joined_by(transaction: Transaction, whose: Tenant) -> Sequence[str]:
+    """Return what an agent, or one session of it, used."""
+    its = members.c
+    found = select(its.workspace_id).where(
+        its.user_id == whose.user, its.agent_id == whose.agent
+    )
+    if whose.session is not None:
+        found = found.where(its.session_id == whose.session)
+    return transaction.column(found.distinct().order_by(its.workspace_id))

@@ -172,16 +172,22 @@ def spare(transaction: Transaction, record: Record, now: float) -> None:
 
 
 def delete(
-    transaction: Transaction, workspace_id: str, holder: str, now: float
+    transaction: Transaction,
+    workspace_id: str,
+    holder: str,
+    now: float,
+    place: str | None,
 ) -> Record | Held | None:
     """Take a workspace to delete it, unless somebody else has it.
+
+    If a place is named, a later workspace of the same id is left alone.
 
     Raises:
         HolderExpiredError: The holder is dead.
     """
     holding.require(transaction, holder, now)
     row = holding.locked(transaction, workspace_id)
-    if row is None:
+    if row is None or place not in (None, row["place"]):
         return None
     found = recorded(transaction, row)
     if set(found.holders) - {holder}:

@@ -164,10 +164,10 @@ class SqlStore(Store):
 
     @override
     async def delete(
-        self, workspace_id: str, holder: str, now: float
+        self, workspace_id: str, holder: str, now: float, *, place: str | None = None
     ) -> Record | Answer | None:
         return await self._database.write(
-            lambda t: lives.delete(t, workspace_id, holder, now)
+            lambda t: lives.delete(t, workspace_id, holder, now, place)
         )
 
     @override
@@ -217,6 +217,10 @@ class SqlStore(Store):
     @override
     async def members(self, workspace_id: str) -> Sequence[Tenant]:
         return await self._database.read(lambda t: listing.members_of(t, workspace_id))
+
+    @override
+    async def joined_by(self, whose: Tenant) -> Sequence[str]:
+        return await self._database.read(lambda t: listing.joined_by(t, whose))
 
     @override
     async def left(self, workspace_id: str, tenant: Tenant) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import Final
 
 from isobox.errors import StoreError
+from isobox.manager.keys import told_apart
 
 #: What PostgreSQL (NUL) or UTF-8 (half a surrogate pair) has not, and our mark.
 _ODD: Final = re.compile("[\\\\\0\ud800-\udfff]")
@@ -36,4 +36,4 @@ def plain(stored: object) -> str:
 
 def digest(*parts: str | None) -> str:
     """Return a short name of some texts, for an index; no two have the same."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(told_apart(parts)).hexdigest()
