@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from isobox._workspace.docker import DockerWorkspace
     from isobox._workspace.gvisor import GVisorWorkspace
     from isobox._workspace.mcp.kept import McpWarning
-    from isobox._workspace.mcp.server import McpServer
-    from isobox._workspace.mcp.servers import McpStatus
+    from isobox._workspace.mcp.server import McpServer, McpStatus
     from isobox._workspace.mcp.speech import Mcp
     from isobox._workspace.offload.offloads import Offloader
     from isobox._workspace.offload.retention import Retention
@@ -108,7 +107,7 @@ _HOMES = {
     "LocalWorkspace": "isobox._workspace.classes",
     "Mcp": "isobox._workspace.mcp.speech",
     "McpServer": "isobox._workspace.mcp.server",
-    "McpStatus": "isobox._workspace.mcp.servers",
+    "McpStatus": "isobox._workspace.mcp.server",
     "McpWarning": "isobox._workspace.mcp.kept",
     "Match": "isobox._core.results",
     "Matches": "isobox._core.results",

@@ -61,11 +61,17 @@ def provider(name: str, *options: object) -> Provider:
     return made
 
 
-def _missing(name: str, error: ImportError | AttributeError) -> str:
+def fix(name: str) -> str | None:
+    """Return the command that installs what a backend needs, if it needs any."""
     row = _ROWS.get(name)
-    if row is None or row.extra is None:
+    return f"pip install 'isobox[{row.extra}]'" if row and row.extra else None
+
+
+def _missing(name: str, error: ImportError | AttributeError) -> str:
+    command = fix(name)
+    if command is None:
         return f"backend {name!r} cannot be imported: {error}"
-    return f"backend {name!r} needs an extra: pip install 'isobox[{row.extra}]'"
+    return f"backend {name!r} needs an extra: {command}"
 
 
 def _third_parties() -> dict[str, str]:

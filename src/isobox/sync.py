@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     import mcp_types as types
-    from mcp.shared.dispatcher import ProgressFnT
 
     from isobox._backends.docker.arrival import Arrival
     from isobox._backends.docker.options import PythonOption
@@ -67,8 +66,8 @@ if TYPE_CHECKING:
     from isobox._workspace import expose, forward, shell
     from isobox._workspace.gvisor import Platform
     from isobox._workspace.mcp import speech
-    from isobox._workspace.mcp.server import McpServer
-    from isobox._workspace.mcp.servers import McpStatus
+    from isobox._workspace.mcp.server import McpServer, McpStatus
+    from isobox._workspace.mcp.speech import Progress
     from isobox._workspace.options import Options
     from isobox._workspace.skills.installed import Skill
     from isobox._workspace.skills.package import Source
@@ -218,6 +217,14 @@ class Process:
     def write(self, data: bytes) -> None:
         """Write all of `data` to its standard input."""
         _wait(self._process.write, data)
+
+    def write_nowait(self, data: bytes) -> bool:
+        """Write all of `data` if that takes no waiting, else nothing.
+
+        Returns:
+            Whether it was written.
+        """
+        return _call(self._process.write_nowait, data)
 
     def write_eof(self) -> None:
         """Close its standard input; on a tty, send end-of-file."""
@@ -372,7 +379,7 @@ class Mcp:
         arguments: Mapping[str, object] | None = None,
         *,
         timeout: float | None = None,
-        progress: ProgressFnT | None = None,
+        progress: Progress | None = None,
     ) -> types.CallToolResult:
         """Call a tool and return what it answers.
 

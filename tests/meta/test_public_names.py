@@ -118,3 +118,17 @@ def test_import_loads_nothing_heavy(statement):
 def test_typer_without_rich_tables_starts_a_run():
     assert "pydantic" not in loaded_after("import isobox.cli.app, isobox.cli.run")
     assert "rich" not in loaded_after("import isobox.cli.run")
+
+
+def test_every_public_name_is_there_without_extras():
+    extras = "mcp mcp_types opentelemetry bandit aiodocker sqlalchemy prometheus_client"
+    script = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({extras.split()!r}))\n"
+        "from isobox import *\n"
+        "print(McpStatus.__name__, OtelSink.__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.stderr, done.stdout) == ("", "McpStatus OtelSink\n")

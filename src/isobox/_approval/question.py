@@ -15,6 +15,7 @@ import anyio.to_thread
 from typing_extensions import override
 
 from isobox._approval.memory import Memory
+from isobox._core import given
 from isobox._core.facts import facts
 from isobox._core.ops import Connect
 from isobox.errors import InvalidArgumentError, LimitError
@@ -105,6 +106,8 @@ class Answer:
             raise InvalidArgumentError(
                 f"scope={self.scope!r}: there are {', '.join(get_args(Scope))}"
             )
+        for name in ("message", "by"):
+            given.text(f"Answer: {name}", getattr(self, name))
         if len(self.message) > _MESSAGE:
             raise InvalidArgumentError(f"the message is over {_MESSAGE} characters")
 

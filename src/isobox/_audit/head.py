@@ -76,7 +76,11 @@ def read_head(content: bytes, seal: Seal) -> Head:
     if keyed is True and not seal.keyed:
         raise HeadError("is sealed with a key; give the key")
     if seal.keyed and keyed is not True:
-        raise HeadError("is not sealed with a key; somebody made it without yours")
+        raise HeadError(
+            "is not sealed with a key: the log was written without one (then leave out "
+            "--key-file, or the variable with the key), or somebody made it without "
+            "yours"
+        )
     head = _head(fields)
     # As a whole: what it says is true only if nothing else could be read from it.
     if head is None or head.sealed(seal) != content:

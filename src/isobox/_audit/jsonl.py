@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from isobox._audit.records import Seal
 from isobox._audit.tail import Tail
+from isobox._core import given
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class JsonlSink:
             with `never` a power failure can cost the last seconds.
 
     Raises:
-        InvalidArgumentError: The key or `max_bytes` is too small.
+        InvalidArgumentError: The key or `max_bytes` is too small, or an argument is
+            of another type.
         OSError: The file cannot be opened, or is not the one that its head knows.
     """
 
@@ -48,9 +50,13 @@ class JsonlSink:
         max_bytes: int | None = None,
         sync: Sync = "never",
     ) -> None:
-        if max_bytes is not None and max_bytes < _SMALLEST:
+        if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(f"JsonlSink: path={path!r:.200} is no path")
+        if max_bytes is not None:
+            given.whole("JsonlSink: max_bytes", max_bytes, _SMALLEST)
+        if sync not in get_args(Sync):
             raise InvalidArgumentError(
-                f"max_bytes={max_bytes}: a file takes at least {_SMALLEST}"
+                f'JsonlSink: sync={sync!r:.200} is not "always" or "never"'
             )
         # The current directory may be another one when somebody asks.
         self.path = os.path.abspath(path)

@@ -63,10 +63,18 @@ class Seal:
     """Gives lines their hashes: SHA-256, or with a key HMAC-SHA-256.
 
     Raises:
-        InvalidArgumentError: The key is too short.
+        InvalidArgumentError: The key is too short, or no bytes.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
+        if isinstance(key, str):
+            raise InvalidArgumentError(
+                "the audit key is text; give bytes, such as key.encode()"
+            )
+        if not isinstance(key, bytes | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(
+                f"the audit key is of type {type(key).__name__}; give bytes"
+            )
         if key is not None and len(key) < KEY_BYTES:
             raise InvalidArgumentError(
                 f"the audit key has {len(key)} bytes; take at least {KEY_BYTES}, such "

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from isobox._audit.jsonl import JsonlSink
 from isobox._audit.key import key_of_environment
 from isobox._audit.records import Record
 from isobox.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import os
 
 __all__ = ["AuditSink", "JsonlSink", "MemorySink", "Record"]
 
@@ -39,10 +37,20 @@ def sink_for(audit: AuditSink | str | os.PathLike[str] | None) -> AuditSink | No
     """Return the sink that an `audit` argument names.
 
     A file is sealed with the key of the environment, if that has one.
+
+    Raises:
+        InvalidArgumentError: It is neither a file's path nor a sink.
     """
-    if audit is None or isinstance(audit, AuditSink):
-        return audit
-    return JsonlSink(audit, key=key_of_environment())
+    if isinstance(audit, str | os.PathLike):
+        return JsonlSink(audit, key=key_of_environment())
+    sink: object = audit
+    # A class has the method too, and nothing to call it on.
+    if sink is None or (isinstance(sink, AuditSink) and not isinstance(sink, type)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return sink
+    raise InvalidArgumentError(
+        f"audit={audit!r:.200} is no sink; give a file's path, or a sink such as "
+        "JsonlSink(...) or MemorySink()"
+    )
 
 
 def refuse_within(directory: str | None, sink: AuditSink | None) -> None:

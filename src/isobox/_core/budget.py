@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from isobox._core.given import is_number, truth
 from isobox.errors import InvalidArgumentError
 
 
@@ -24,7 +25,8 @@ class Budget:
             them is spent.
 
     Raises:
-        InvalidArgumentError: One is less than nothing, or no number.
+        InvalidArgumentError: One is less than nothing, or no number; or `close` is
+            not True or False.
     """
 
     ops: int | None = None
@@ -36,12 +38,12 @@ class Budget:
     close: bool = False
 
     def __post_init__(self) -> None:
+        truth("Budget: close", self.close)
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name == "close" or value is None:
                 continue
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 <= value < float("inf"):
+            if not is_number(value) or not 0 <= value < float("inf"):
                 raise InvalidArgumentError(
                     f"Budget: {each.name}={value!r} is no number from 0 on"
                 )

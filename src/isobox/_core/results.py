@@ -283,12 +283,18 @@ class Matches:
         files: How many files were searched.
         truncated: The limit or the time ran out before the end.
         skipped: Files that could not be read.
+        timed_out: It was the time.
+        partial: Files over 64 MiB that were not searched to the end: those in
+            which a match may be across lines, those in UTF-16, and those with
+            NUL bytes or a line of such a length further down.
     """
 
     matches: tuple[Match, ...]
     files: int = 0
     truncated: bool = False
     skipped: tuple[str, ...] = ()
+    timed_out: bool = False
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +302,8 @@ class Page:
     """Some lines of a text file, or what else a file turned out to be.
 
     Attributes:
-        entry: The file, with the digest of its whole content.
+        entry: The file, with the digest of its whole content; of what is over 5 MiB
+            and no text it may be missing.
         lines: Without their ends; longer ones are clipped. They are fewer than
             asked where they would be over 4 Mi characters together.
         first: Number of the first of them, from 1.
@@ -487,7 +494,7 @@ class Process(Ongoing, ABC):
         """Write all of `data` if that takes no waiting, else nothing.
 
         Returns:
-            Whether it was written; this one always lets `write` do it.
+            Whether it was written. This one leaves it to `write`.
         """
         del data
         return False

@@ -44,7 +44,8 @@ class Gate:
 
     Raises:
         InvalidArgumentError: The secrets contradict one another, no rule allows
-            a host of theirs, or rules name too many ports.
+            a host of theirs, none lets what is sent to any of them be read, or
+            rules name too many ports.
     """
 
     def __init__(self, network: Network, secrets: Iterable[Secret]) -> None:
@@ -56,6 +57,18 @@ class Gate:
         self._authority = Authority() if _reads(network, secrets) else None
         self._capture = Capture(ports=_ports(network))
         self._filter: Filter | None = None
+
+    def check_environment(self, env: Iterable[str]) -> None:
+        """Refuse variables that would take the place of secrets.
+
+        Raises:
+            InvalidArgumentError: A secret fills one of them.
+        """
+        for name in sorted(self.vault.environment().keys() & set(env)):
+            raise InvalidArgumentError(
+                f"env: {name} is the variable of a secret, which it would hide; leave "
+                "it out, or give the secret another one with env="
+            )
 
     def spec(self, spec: SandboxSpec) -> SandboxSpec:
         """Return a spec with what programs inside need to find the way out."""
@@ -140,6 +153,13 @@ def _check_allowed(secret: Secret, network: Network) -> None:
             raise InvalidArgumentError(
                 f"secret {secret.name}: no rule allows {where}; add it to `network`"
             )
+    # One host is enough: to others the placeholder goes as it is.
+    if not any(network.could_read(host, port) for host, port in secret.scopes):
+        raise InvalidArgumentError(
+            f"secret {secret.name}: the rules for its hosts have passthrough=True, "
+            "where nobody reads what is sent and no secret is attached; leave out one "
+            "of the two"
+        )
 
 
 def _ports(network: Network) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from isobox._core import hosts
+from isobox._core.given import is_number, texts
 from isobox._egress import sources
 from isobox._egress.sources import Command, SecretError, Source
 from isobox.errors import InvalidArgumentError
@@ -21,7 +22,26 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VISIBLE: Final = re.compile(r"[ -~]*")
 _WORD: Final = re.compile(r"[A-Za-z0-9-]+")
+_KEY_ID: Final = re.compile(r"\w+", re.ASCII)
 _HTTPS: Final = 443
+
+#: Variables that programs obey or isobox sets: a placeholder there breaks them.
+_RESERVED: Final = frozenset(
+    (
+        "BASHOPTS", "BASH_ENV", "CDPATH", "ENV", "HOME", "IFS", "LANG", "LOGNAME",
+        "OLDPWD", "PATH", "PROMPT_COMMAND", "PS1", "PS2", "PS4", "PWD", "SHELL",
+        "SHELLOPTS", "SHLVL", "TERM", "TMPDIR", "USER",
+        "ALL_PROXY", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO",
+        "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "CURL_CA_BUNDLE", "DENO_CERT",
+        "GIT_SSL_CAINFO", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS",
+        "HTTPS_PROXY", "HTTP_PROXY", "JAVA_TOOL_OPTIONS", "NIX_SSL_CERT_FILE",
+        "NODE_EXTRA_CA_CERTS", "NODE_USE_ENV_PROXY", "NO_PROXY", "PIP_CERT",
+        "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "all_proxy", "http_proxy",
+        "https_proxy", "no_proxy", "npm_config_cafile",
+    )
+)  # fmt: skip
+#: What the dynamic linker obeys, and what isobox's own guest is told by.
+_RESERVED_BEGINS: Final = ("LD_", "DYLD_", "LC_", "ISOBOX_")
 
 #: Headers that say where a request goes and where it ends; no secret is there.
 FRAMING: Final = frozenset(
@@ -57,11 +77,14 @@ class SigV4:
 
     def __post_init__(self) -> None:
         for what in ("region", "service"):
-            if not _WORD.fullmatch(getattr(self, what)):
+            if not _is(_WORD, getattr(self, what)):
                 raise InvalidArgumentError(f"SigV4: {what} is not a name of AWS's")
         key = self.access_key_id
-        if isinstance(key, str) and not re.fullmatch(r"\w+", key, re.ASCII):
+        if not isinstance(key, Secret) and not _is(_KEY_ID, key):
             raise InvalidArgumentError("SigV4: access_key_id is not a key's id")
+        token: object = self.session_token
+        if token is not None and not isinstance(token, Secret):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError("SigV4: session_token is no Secret; give one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +99,8 @@ class Secret:
     there. A placeholder that goes anywhere else is refused.
 
     Attributes:
-        name: Letters, digits and `_`.
+        name: Letters, digits and `_`; no variable that programs obey themselves,
+            such as `PATH`, unless `env` is another.
         source: Where the value is read when a request first needs it:
             `"env:VARIABLE"`, `"file:/path"`, `"command:program arguments"`,
             `("command", program, arguments...)`, a `Command`, or a callable,
@@ -112,7 +136,7 @@ class Secret:
     scopes: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not _is(_NAME, self.name):
             # A name that is refused may be a value, put there by mistake.
             raise InvalidArgumentError(
                 "a secret's name has letters, digits and _, at most 64, "
@@ -124,12 +148,18 @@ class Secret:
             raise InvalidArgumentError(f"secret {self.name}: {error}") from None
 
     def _settle(self) -> None:
+        self._check_types()
         self._fix("origin", sources.parse(self.source))
         self._fix("hosts", _several(self.hosts))
         self._fix("scopes", tuple(_scope(host) for host in self.hosts))
         if self.env is not None and not _NAME.fullmatch(self.env):
             raise InvalidArgumentError("env is not the name of a variable")
-        if not self.max_age >= 0:
+        if self.variable in _RESERVED or self.variable.startswith(_RESERVED_BEGINS):
+            raise InvalidArgumentError(
+                f"{self.variable} is a variable that programs or isobox itself obey; "
+                'name another one, such as env="API_TOKEN"'
+            )
+        if not (is_number(self.max_age) and self.max_age >= 0):
             raise InvalidArgumentError("max_age is a number of seconds")
         templates = (self.header, self.query, self.basic, self.sigv4)
         if sum(template is not None for template in templates) > 1:
@@ -140,6 +170,14 @@ class Secret:
             query_template(self.query)
         if self.basic is not None:
             _check_user(self.basic)
+
+    def _check_types(self) -> None:
+        for what in ("header", "query", "basic", "env"):
+            if not isinstance(getattr(self, what), str | None):
+                raise InvalidArgumentError(f"{what} is no text (str)")
+        how: object = self.sigv4
+        if how is not None and not isinstance(how, SigV4):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError("sigv4 is no SigV4; give SigV4(...)")
 
     def _fix(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -173,6 +211,8 @@ class Secret:
         Raises:
             InvalidArgumentError: It is not of that form.
         """
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError("a secret is text: NAME=SOURCE@HOST[,HOST]")
         name, equals, rest = text.partition("=")
         source, at, names = rest.rpartition("@")
         if not equals or not at:
@@ -222,9 +262,14 @@ def _check_user(user: str) -> None:
 def _several(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise InvalidArgumentError("hosts is a list of names, not one text")
-    if not names:
+    listed = texts("hosts", names, example="api.example.org")
+    if not listed:
         raise InvalidArgumentError("hosts names at least one host")
-    return tuple(names)
+    return listed
+
+
+def _is(form: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and form.fullmatch(value) is not None
 
 
 def _scope(text: str) -> tuple[str, int]:

@@ -234,7 +234,12 @@ def _stray(name: str, sent: Request, here: list[Secret]) -> StrayPlaceholderErro
 def _with_parts(secrets: Iterable[Secret]) -> tuple[Secret, ...]:
     """Return the secrets, and those that they consist of."""
     named: dict[str, Secret] = {}
+    given: set[str] = set()
     for secret in secrets:
+        # Two that are equal are a slip, where their sources differ a grave one.
+        if secret.name in given:
+            raise InvalidArgumentError(f"two secrets are called {secret.name}")
+        given.add(secret.name)
         for part in (secret, *_parts(secret.sigv4)):
             if named.setdefault(part.name, part) != part:
                 raise InvalidArgumentError(f"two secrets are called {part.name}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checka
 import anyio
 
 from isobox._core.budget import Budget, Spent
+from isobox._core.given import is_number
 from isobox._core.ops import Connect, Script, Spawn
 from isobox._core.results import ByteStream, Connection, Matches, Ongoing, Page, Process
 from isobox._layers.metered import Metered, MeteredProcess
@@ -90,7 +91,7 @@ class Ledger:
             BudgetError: There are not as many left; they are counted all the same.
             InvalidArgumentError: It is no number from 0 on.
         """
-        if not (math.isfinite(cost) and cost >= 0):
+        if not (is_number(cost) and math.isfinite(cost) and cost >= 0):
             raise InvalidArgumentError(f"cost={cost!r} is no number from 0 on")
         self._account.spent.cost += cost
         self.check()

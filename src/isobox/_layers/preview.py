@@ -171,11 +171,12 @@ def _command(op: Spawn | Script) -> str:
 
 def _evaluated(script: str) -> str:
     """Return what a script hands to `eval`, if it does nothing but that."""
+    start = "\\builtin eval " if script.startswith("\\") else "eval "
     for end in ("", " 2>&1"):
-        inner = script.removeprefix("eval ").removesuffix(end)
+        inner = script.removeprefix(start).removesuffix(end)
         with contextlib.suppress(ValueError):
             words = shlex.split(inner)
-            if len(words) == 1 and script == f"eval {shlex.quote(words[0])}{end}":
+            if len(words) == 1 and script == f"{start}{shlex.quote(words[0])}{end}":
                 return words[0]
     return script
 

@@ -15,7 +15,7 @@ from isobox._policy.network import NONE, Network, NetworkRule
 from isobox._policy.op_rule import Rule
 from isobox._policy.policy import UNSAID, Policy
 from isobox._policy.presets import PRESETS
-from isobox._policy.problems import described, headers
+from isobox._policy.problems import described, headers, line_of
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -109,6 +109,22 @@ class NetworkRuleFile(_Strict):
         )
 
 
+class _RuleError(InvalidArgumentError):
+    """A rule makes no sense; `host` is what it says of the host."""
+
+    def __init__(self, message: str, *, host: str) -> None:
+        super().__init__(message)
+        self.host = host
+
+
+def _network_rule(given: str | NetworkRuleFile) -> NetworkRule:
+    try:
+        return NetworkRule.parse(given) if isinstance(given, str) else given.rule()
+    except InvalidArgumentError as error:
+        host = given if isinstance(given, str) else given.host
+        raise _RuleError(str(error), host=host) from None
+
+
 class NetworkFile(_Strict):
     """What may be reached; see `isobox.Network`."""
 
@@ -127,10 +143,7 @@ class NetworkFile(_Strict):
             InvalidArgumentError: A rule makes no sense.
         """
         return Network(
-            rules=tuple(
-                NetworkRule.parse(each) if isinstance(each, str) else each.rule()
-                for each in self.hosts
-            ),
+            rules=tuple(map(_network_rule, self.hosts)),
             otherwise=self.otherwise,
             connections=self.connections,
             per_second=self.per_second,
@@ -187,7 +200,7 @@ def parse(
         rule = _rule(each, where)
         _hold(each.examples, rule, where)
         rules.append(rule)
-    policy = _policy(given, tuple(rules), source, tightening=tightening)
+    policy = _policy(given, tuple(rules), text, source, tightening=tightening)
     if tightening and any(rule.reads for rule in policy.network.rules):
         raise InvalidArgumentError(
             f"{source}: a project's own rules on hosts are about connections; methods "
@@ -285,11 +298,17 @@ def _is_about(rule: Rule, text: str) -> bool:
     return any(decision.rule == rule.title for _, decision in about)
 
 
-def _network(given: NetworkFile | str, source: str, *, asks: bool) -> Network:
+def _network(
+    given: NetworkFile | str, text: str, source: str, *, asks: bool
+) -> Network:
     try:
         if isinstance(given, str):
             return Network.of(given)
         network = given.network()
+    except _RuleError as error:
+        number = line_of(error.host, text)
+        place = source if number is None else f"{source}:{number}"
+        raise InvalidArgumentError(f"{place}: network: {error}") from None
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{source}: network: {error}") from None
     if not asks or not network or "otherwise" in given.model_fields_set:
@@ -299,7 +318,12 @@ def _network(given: NetworkFile | str, source: str, *, asks: bool) -> Network:
 
 
 def _policy(
-    given: PolicyFile, rules: tuple[Rule, ...], source: str, *, tightening: bool
+    given: PolicyFile,
+    rules: tuple[Rule, ...],
+    text: str,
+    source: str,
+    *,
+    tightening: bool,
 ) -> Policy:
     base = Policy.allow_all() if given.preset is None else PRESETS[given.preset]
     if given.default is not None:
@@ -308,5 +332,5 @@ def _policy(
     if given.network is not None:
         # Denials of a project's own say nothing of other hosts.
         asks = given.preset == "auto" and not tightening
-        base = replace(base, network=_network(given.network, source, asks=asks))
+        base = replace(base, network=_network(given.network, text, source, asks=asks))
     return base.with_rules(rules)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from isobox._core import addresses, hosts
+from isobox._core import addresses, given, hosts
 from isobox._policy.decision import Decision, Verdict
 from isobox._policy.index import Index
 from isobox._policy.network_rule import NetworkRule, Ports, is_own
@@ -49,21 +49,21 @@ class Network:
     _index: Index = field(init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, given: object) -> Network:
+    def of(cls, wanted: object) -> Network:
         """Return the network that a `network` argument means.
 
         Raises:
             InvalidArgumentError: It is none of "none", "open", a Network, or a
                 sequence of rules.
         """
-        if isinstance(given, Network):
-            return given
-        if given is None or given == "none":
+        if isinstance(wanted, Network):
+            return wanted
+        if wanted is None or wanted == "none":
             return NONE
-        if given == "open":
+        if wanted == "open":
             return OPEN
-        _check_list("network", given)
-        return cls(rules=tuple(map(_rule, cast("Iterable[object]", given))))
+        _check_list("network", wanted)
+        return cls(rules=tuple(map(_rule, cast("Iterable[object]", wanted))))
 
     def __post_init__(self) -> None:
         _check_list("Network: rules", self.rules)
@@ -71,12 +71,13 @@ class Network:
         object.__setattr__(self, "_index", Index(self.rules))
         if self.otherwise not in ("deny", "ask"):
             raise InvalidArgumentError('Network: otherwise is "deny" or "ask"')
-        _check_number("connections", self.connections, 1)
-        _check_number("per_second", self.per_second, 1)
+        given.whole("Network: connections", self.connections, 1)
+        given.whole("Network: per_second", self.per_second, 1)
         for name in ("bytes_in", "bytes_out"):
             if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), 0)
-        if not 0 < self.ask_timeout < float("inf"):
+                given.whole(f"Network: {name}", getattr(self, name), 0)
+        timeout = self.ask_timeout
+        if not (given.is_number(timeout) and 0 < timeout < float("inf")):
             raise InvalidArgumentError("Network: ask_timeout is more than 0 seconds")
 
     def with_denials(self, other: Network) -> Network:
@@ -105,6 +106,22 @@ class Network:
             rule.has_port(port) and rule.meets(pattern)
             for rule in self.rules
             if not _denies(rule)
+        )
+
+    def could_read(self, pattern: str, port: int) -> bool:
+        """Whether what is sent to something that `pattern` names could be read.
+
+        Args:
+            pattern: A host, or `*.` and a name, in the one form.
+            port: The port there.
+        """
+        # What a rule with passthrough is about passes, whatever others say of it.
+        if self.passes(pattern.replace("*", "isobox-any"), port):
+            return False
+        return self.otherwise == "ask" or any(
+            rule.has_port(port) and rule.meets(pattern)
+            for rule in self.rules
+            if not _denies(rule) and not rule.passthrough
         )
 
     def __bool__(self) -> bool:
@@ -244,30 +261,22 @@ _REASONS: Final[dict[Verdict, str]] = {
 }
 
 
-def _check_list(name: str, given: object) -> None:
-    wrong = isinstance(given, str | bytes | Mapping)
-    if wrong or not isinstance(given, Iterable):
+def _check_list(name: str, rules: object) -> None:
+    wrong = isinstance(rules, str | bytes | Mapping)
+    if wrong or not isinstance(rules, Iterable):
         raise InvalidArgumentError(
-            f'{name}={given!r}: give "none", "open", or a list of hosts such as '
+            f'{name}={rules!r}: give "none", "open", or a list of hosts such as '
             '["example.org"]'
         )
 
 
-def _check_number(name: str, value: object, least: int) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or cast("int", value) < least:
-        raise InvalidArgumentError(
-            f"Network: {name}={value!r} is no whole number from {least} on"
-        )
-
-
-def _rule(given: object) -> NetworkRule:
-    if isinstance(given, NetworkRule):
-        return given
-    if isinstance(given, str):
-        return NetworkRule.parse(given)
+def _rule(rule: object) -> NetworkRule:
+    if isinstance(rule, NetworkRule):
+        return rule
+    if isinstance(rule, str):
+        return NetworkRule.parse(rule)
     raise InvalidArgumentError(
-        f"network rule {given!r}: give a string such as example.org:443, or a "
+        f"network rule {rule!r}: give a string such as example.org:443, or a "
         "NetworkRule"
     )
 

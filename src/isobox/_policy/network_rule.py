@@ -5,17 +5,17 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from typing_extensions import override
 
-from isobox._core import addresses, hosts
+from isobox._core import addresses, given, hosts
 from isobox._policy import paths
+from isobox._policy.decision import Verdict
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from isobox._core.hosts import Address
-    from isobox._policy.decision import Verdict
 
 #: Ports of a rule: these; all; or, where none are named, 80 and 443 for a rule
 #: that allows, and all for one that denies.
@@ -50,7 +50,8 @@ class NetworkRule:
 
     Raises:
         InvalidArgumentError: It names what no rule can allow (the host's own
-            loopback, `localhost`), or what makes no sense together.
+            loopback, `localhost`), what makes no sense together, or what is of
+            another type.
     """
 
     host: str
@@ -62,6 +63,13 @@ class NetworkRule:
     network: addresses.Network | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        given.text("NetworkRule: host", self.host)
+        given.truth("NetworkRule: passthrough", self.passthrough)
+        if self.verdict not in get_args(Verdict):
+            raise InvalidArgumentError(
+                f"network rule {self.host!r}: verdict {self.verdict!r} is not allow, "
+                "ask or deny"
+            )
         network = _network(self.host)
         host = _written(network) if network else hosts.pattern(self.host)
         _refuse_own(self.host, host, network)
@@ -79,15 +87,13 @@ class NetworkRule:
         Raises:
             InvalidArgumentError: It is not of that form.
         """
+        given.text("network rule", text)
         verdict = _MARKS.get(text[:1], "allow")
         rest = text if verdict == "allow" else text[1:]
         address = hosts.address_of(rest.partition("/")[0].strip("[]"))
         path = "/" in rest and address is None
         if not rest or path or "@" in rest:
-            raise InvalidArgumentError(
-                f"network rule {text!r}: write the host alone, such as example.org "
-                "or example.org:443"
-            )
+            raise _not_alone(text)
         host, port = _split(rest)
         return cls(host=host, ports=_ports(text, port), verdict=verdict)
 
@@ -187,11 +193,21 @@ def _network(text: str) -> addresses.Network | None:
         return ipaddress.ip_network(address)
     if "/" not in text:
         return None
+    if "://" in text:
+        raise _not_alone(text)
     try:
         network = ipaddress.ip_network(text)
     except ValueError as error:
         raise InvalidArgumentError(f"network rule {text!r}: {error}") from None
     return _unmapped(network)
+
+
+def _not_alone(text: str) -> InvalidArgumentError:
+    named = re.search(r"://([\w.-]+)(?=[:/]|$)(?!.*@)", text)
+    host = named[1] if named else "example.org"
+    return InvalidArgumentError(
+        f"network rule {text!r}: write the host alone, such as {host} or {host}:443"
+    )
 
 
 def _unmapped(network: addresses.Network) -> addresses.Network:
@@ -253,10 +269,14 @@ def _check_requests(rule: NetworkRule) -> None:
         )
 
 
-def _check_some(name: str, given: object) -> None:
+def _check_some(name: str, some: object) -> None:
+    if some is None:
+        return
     # A text would pass for a sequence of one-letter ones.
-    if given is not None and not (isinstance(given, tuple) and given):
-        raise InvalidArgumentError(f"{name}={given!r}: give a tuple of at least one")
+    if not (isinstance(some, tuple) and some):
+        raise InvalidArgumentError(f"{name}={some!r}: give a tuple of at least one")
+    for each in cast("tuple[object, ...]", some):
+        given.text(name, each)
 
 
 def _split(text: str) -> tuple[str, str | None]:

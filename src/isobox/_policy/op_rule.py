@@ -7,16 +7,17 @@ import functools
 import math
 import posixpath
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
-from isobox._core import hosts
+from isobox._core import given, hosts
 from isobox._policy.decision import Verdict
 from isobox._policy.part import GROUPS
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from isobox._policy.part import Part
     from isobox._policy.shell import Command
@@ -27,6 +28,17 @@ _LONGEST: Final = 1024
 _WILDCARD: Final = re.compile(r"\*+")
 _WILD: Final = re.compile(r"[*?\[]")
 _KNOWN: Final = frozenset[str]().union(*GROUPS.values())
+#: Operations whose commands are known.
+_COMMANDS: Final = frozenset(("spawn", "script"))
+#: What a rule lists, each with an example.
+_LISTED: Final = {
+    "ops": "write",
+    "tools": "Bash",
+    "programs": "git",
+    "arguments": "push",
+    "paths": "src/**",
+    "hosts": "example.org",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +56,8 @@ class Rule:
         tools: Patterns for the model's tool that performs it, or the server
             that asks.
         programs: Patterns for the program that a command runs, without its
-            directory; wrappers such as env, sudo and xargs are looked through.
+            directory (`git`, wherever it is); wrappers such as env, sudo and
+            xargs are looked through.
         arguments: Patterns of which each must fit one argument of the command.
         paths: Patterns for the path: below the workspace's root, or absolute;
             `**` is any number of directories. A rule that asks or denies is
@@ -57,7 +70,8 @@ class Rule:
         source: Where it stands, such as `policy.toml:12`.
 
     Raises:
-        InvalidArgumentError: A name or a pattern is none.
+        InvalidArgumentError: A name or a pattern is none, a list is one text, or
+            a program has a directory.
     """
 
     verdict: Verdict
@@ -73,6 +87,7 @@ class Rule:
     source: str = ""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.verdict not in get_args(Verdict):
             raise InvalidArgumentError(
                 f"rule {self.title}: verdict {self.verdict!r} is not allow, ask or deny"
@@ -85,8 +100,19 @@ class Rule:
                 )
         for pattern in (*self.tools, *self.programs, *self.arguments, *self.paths):
             _check(self.title, pattern)
+        for program in self.programs:
+            _check_program(self.title, program)
         for host in self.hosts:
             hosts.pattern(host)
+
+    def _check_types(self) -> None:
+        for name in ("name", "reason", "source"):
+            given.text(f"Rule: {name}", getattr(self, name))
+        for name, example in _LISTED.items():
+            texts = given.texts(f"Rule: {name}", getattr(self, name), example=example)
+            object.__setattr__(self, name, texts)
+        if self.larger_than is not None:
+            given.whole("Rule: larger_than", self.larger_than, 0)
 
     @property
     def title(self) -> str:
@@ -109,6 +135,12 @@ class Rule:
             )
             and self.larger_than is None
         )
+
+    @property
+    def is_about_nothing(self) -> bool:
+        """Whether it is about commands, and only about operations without any."""
+        named = set(self.ops).union(*(GROUPS.get(op, ()) for op in self.ops))
+        return self.looks_inside and bool(named) and named.isdisjoint(_COMMANDS)
 
     @property
     def looks_inside(self) -> bool:
@@ -188,13 +220,30 @@ class Rule:
         )
 
     def _words(self) -> Iterable[str]:
-        yield self.verdict
+        yield str(self.verdict)
         for texts in (
             self.ops, self.tools, self.programs, self.arguments, self.paths, self.hosts
         ):  # fmt: skip
             yield from texts
         if self.larger_than is not None:
             yield f"over {self.larger_than} bytes"
+
+
+def rules_of(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return rules of which each is one.
+
+    Raises:
+        InvalidArgumentError: They are no list, or something in it is no Rule.
+    """
+    if not isinstance(rules, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentError(f"rules={rules!r:.200}: give a list of Rules")
+    listed = tuple(rules)
+    for rule in listed:
+        if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(
+                f'rules: {rule!r:.200} is no Rule; give Rule(verdict="deny", ...)'
+            )
+    return listed
 
 
 def _is_plain(command: Command) -> bool:
@@ -214,6 +263,15 @@ def _check(title: str, pattern: str) -> None:
     if len(_WILDCARD.findall(pattern)) > _MOST_WILDCARDS:
         raise InvalidArgumentError(
             f"rule {title}: {pattern!r} has more than {_MOST_WILDCARDS} wildcards"
+        )
+
+
+def _check_program(title: str, pattern: str) -> None:
+    if "/" in pattern:
+        name = pattern.rstrip("/").rpartition("/")[2] or "git"
+        raise InvalidArgumentError(
+            f"rule {title}: programs are named without their directory: write "
+            f"{name!r}, not {pattern!r}"
         )
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from isobox._core.ops import Connect, Script, Spawn
 from isobox._policy.decision import Decision, Verdict
 from isobox._policy.network import NO_RULE, NONE, Network
-from isobox._policy.op_rule import Rule
+from isobox._policy.op_rule import Rule, rules_of
 from isobox._policy.part import GROUPS, Part, parts
 from isobox._policy.rule_index import RuleIndex
+from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -61,6 +62,8 @@ class Policy:
     _on_paths: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        _check_types(self.default, self.network)
+        object.__setattr__(self, "rules", rules_of(self.rules))
         index = RuleIndex(self.rules)
         on_paths = index.on_paths.union(*(each._on_paths for each in self.tightened_by))
         object.__setattr__(self, "_index", index)
@@ -111,7 +114,13 @@ class Policy:
         return cls.preset("auto", network=network, rules=rules)
 
     def tightened(self, other: Policy) -> Policy:
-        """Return a policy that allows what this one and `other` allow."""
+        """Return a policy that allows what this one and `other` allow.
+
+        Raises:
+            InvalidArgumentError: `other` is no Policy.
+        """
+        if not isinstance(other, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(f"tightened: {other!r:.200} is no Policy")
         return replace(
             self,
             tightened_by=(*self.tightened_by, other),
@@ -119,8 +128,12 @@ class Policy:
         )
 
     def with_rules(self, rules: Iterable[Rule]) -> Policy:
-        """Return this policy with more rules."""
-        return replace(self, rules=(*self.rules, *rules))
+        """Return this policy with more rules.
+
+        Raises:
+            InvalidArgumentError: One is no Rule.
+        """
+        return replace(self, rules=(*self.rules, *rules_of(rules)))
 
     def decide(self, op: Op[object], root: str = ROOT) -> Decision:
         """Say whether `op` may happen.
@@ -218,6 +231,18 @@ class Policy:
         return self.default
 
 
+def _check_types(default: object, network: object) -> None:
+    if not isinstance(default, Decision):
+        raise InvalidArgumentError(
+            f"Policy: default={default!r:.200} is no Decision; begin with "
+            "Policy.allow_all(), Policy.deny_all() or Policy.preset(...)"
+        )
+    if not isinstance(network, Network):
+        raise InvalidArgumentError(
+            f"Policy: network={network!r:.200} is no Network; give Network.of(...)"
+        )
+
+
 def without_runs(policy: Policy) -> Policy:
     """Return a read-only policy for a sandbox that cannot hold it by itself."""
     rule = Rule(
@@ -230,7 +255,13 @@ def without_runs(policy: Policy) -> Policy:
 
 
 def _key(op: Op[object], root: str) -> Hashable:
-    """Return all that a decision on a command depends on; None if that is long."""
+    """Return all that a decision on an operation depends on, if that is little.
+
+    It is remembered for commands and connections, which come again and again.
+    """
+    if isinstance(op, Connect):
+        there = (op.name, op.host, op.port, op.via)
+        return None if op.method is not None else (*there, op.caller, root)
     if isinstance(op, Script):
         return None if len(op.script) > _LONGEST else (op.script, op.caller, root)
     if not isinstance(op, Spawn):

@@ -31,6 +31,11 @@ _WANTED: Final = {
     "bool_type": "true or false is wanted, without quotes",
     "model_type": "a table is wanted",
 }
+_BOUNDS: Final = {
+    "greater_than_equal": ("less than", "ge"),
+    "greater_than": ("not more than", "gt"),
+    "less_than_equal": ("more than", "le"),
+}
 _MISSING: Final = {
     "version": "it is missing; write `version = 1` as the first line",
     "verdict": 'it is missing; write `verdict = "deny"`, "ask" or "allow"',
@@ -64,6 +69,14 @@ def headers(text: str) -> list[int]:
     return _headers(text.splitlines())
 
 
+def line_of(word: str, text: str) -> int | None:
+    """Return the number of the line that holds a text in quotes, if one does."""
+    for number, line in enumerate(text.splitlines()[:_LINES], 1):
+        if f'"{word}"' in line or f"'{word}'" in line:
+            return number
+    return None
+
+
 def _headers(lines: Sequence[str]) -> list[int]:
     return [number for number, line in enumerate(lines, 1) if _HEADER.match(line)]
 
@@ -84,9 +97,14 @@ def _what(problem: ErrorDetails, steps: Sequence[int | str], keys: Keys) -> str:
         known = keys[str(tables[-1]) if tables else ""]
         close = difflib.get_close_matches(key[:_SHOWN], known, n=1)
         return f"no such key{f'; is it `{close[0]}`?' if close else ''}"
+    if kind in _BOUNDS:
+        words, bound = _BOUNDS[kind]
+        return f"{given!r:.{_SHOWN}} is {words} {problem.get('ctx', {}).get(bound)}"
     if kind == "missing":
         return _MISSING.get(key, "it is missing")
     if kind == "list_type":
+        if key == "rules" and isinstance(given, dict):
+            return "a list of tables is wanted: write `[[rules]]`, in two brackets"
         example = given if isinstance(given, str) else "..."
         return f'a list is wanted: `{key} = ["{example[:_SHOWN]}"]`'
     if kind == "literal_error":
@@ -94,6 +112,8 @@ def _what(problem: ErrorDetails, steps: Sequence[int | str], keys: Keys) -> str:
         # What is deep is not shown: it may be too deep to be.
         flat = isinstance(given, str | int | float)
         what = f"{given!r:.{_SHOWN}}" if flat else f"a {type(given).__name__}"
+        if key == "version":
+            return f"{what} is no version that is known; write `version = 1`"
         return f"{what} is none of {expected}"
     return _WANTED.get(kind, problem["msg"])
 

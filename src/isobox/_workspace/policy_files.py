@@ -49,6 +49,12 @@ def load_policy(
     from isobox._policy.load import layered, parse  # noqa: PLC0415
     from isobox._policy.policy import Policy  # noqa: PLC0415
 
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(
+                f"policy {path!r:.200} is no path; give them one by one: "
+                'load_policy("company.toml", "mine.toml")'
+            )
     found = [path for path in _defaults() if os.path.exists(path)] if defaults else []
     files = [*found, *(os.fspath(path) for path in paths)]
     policies = [parse(_text(path), path) for path in files]

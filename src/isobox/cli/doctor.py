@@ -16,7 +16,11 @@ from isobox import _registry
 from isobox._backends.bubblewrap import binary, machine
 from isobox._core.spec import Availability
 from isobox.cli.status import printable
-from isobox.errors import BackendUnavailableError, IsoboxError
+from isobox.errors import (
+    BackendMissingError,
+    BackendUnavailableError,
+    IsoboxError,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,6 +73,10 @@ async def _examine(name: str) -> Availability:
     except TimeoutError:
         reason = f"did not answer within {_PATIENCE} s"
         return Availability(backend=name, ok=False, reason=reason)
+    except BackendMissingError as error:
+        return Availability(
+            backend=name, ok=False, reason=str(error), fix=_registry.fix(name)
+        )
     except IsoboxError as error:
         return Availability(backend=name, ok=False, reason=str(error))
 

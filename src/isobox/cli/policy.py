@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,11 +16,29 @@ from isobox.cli.status import Ended, complain, one_line
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from isobox._core.ops import Op
     from isobox._core.results import Ongoing
     from isobox._policy.decision import Decision
+    from isobox._policy.op_rule import Rule
     from isobox._policy.part import Part
     from isobox._policy.policy import Policy
+
+_OPTIONS: Final = frozenset(
+    (
+        "--policy", "--preset", "--project", "--tool", "--json",
+        "--read", "--write", "--remove", "--connect",
+    )
+)  # fmt: skip
+#: The model's tools, by what their names are in lower case.
+TOOLS: Final = {
+    name.lower(): name
+    for name in (
+        "ApplyPatch", "Bash", "BashInput", "BashKill", "BashOutput", "Edit", "Glob",
+        "Grep", "Read", "Skill", "Write",
+    )
+}  # fmt: skip
 
 app = typer.Typer(
     help="Check and explain permission policies.",
@@ -50,12 +68,25 @@ def check(
 
 def _warn(policy: Policy) -> None:
     for rule in policy.rules:
-        if rule.is_about_everything:
-            complain(
-                f"{rule.source}: warning: rule {rule.title!r} names nothing, so it is "
-                "about every operation; name `ops`, `programs` or `paths`, or say it "
-                f'as `default = "{rule.verdict}"`'
-            )
+        for warning in _warnings(rule):
+            complain(f"{rule.source}: warning: rule {rule.title!r} {warning}")
+
+
+def _warnings(rule: Rule) -> Iterator[str]:
+    if rule.is_about_everything:
+        yield (
+            "names nothing, so it is about every operation; name `ops`, `programs` or "
+            f'`paths`, or say it as `default = "{rule.verdict}"`'
+        )
+    if rule.is_about_nothing:
+        yield (
+            "is about nothing: commands have `programs` and `arguments`, and none of "
+            'its `ops` is one; leave `ops` out, or say `ops = ["run"]`'
+        )
+    for name in rule.tools:
+        known = TOOLS.get(name.lower())
+        if known not in (None, name):
+            yield f"names the tool {name!r}; the model's own is {known!r}"
 
 
 @app.command(help="Print the JSON Schema of a policy's file.")
@@ -74,7 +105,10 @@ def schema() -> None:
 def explain(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CMD", help="One word is a script, several an argv."),
+        typer.Argument(
+            metavar="CMD",
+            help="One word is a script, several an argv. Options come before it.",
+        ),
     ] = None,
     *,
     policy: Annotated[
@@ -176,6 +210,13 @@ def _call(name: str) -> CallTool:
 
 
 def _spawn(command: list[str]) -> Spawn:
+    script, *rest = command
+    # A program has no blank in its name: this was a script, and then our options.
+    if " " in script and rest and rest[0].partition("=")[0] in _OPTIONS:
+        raise InvalidArgumentError(
+            f"{rest[0]} comes after the command, where it is one of its words; write "
+            f"it before: isobox policy explain {rest[0]} ... {script!r}"
+        )
     if len(command) == 1:
         return Spawn(script=command[0], cwd="/workspace")
     return Spawn(argv=tuple(command), cwd="/workspace")

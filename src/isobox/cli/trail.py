@@ -29,6 +29,7 @@ from isobox._audit.reading import (
 from isobox._audit.records import Seal
 from isobox._audit.tail import head_path
 from isobox._audit.verify import verify
+from isobox._policy.part import GROUPS
 from isobox.cli.status import complain, one_line
 from isobox.errors import InvalidArgumentError
 
@@ -47,6 +48,10 @@ _OPEN: Final = 10_000
 #: Characters of a text in a table.
 _WIDE: Final = 500
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+#: What records are of: operations, and events of a workspace and its log.
+_OPS: Final = frozenset[str]().union(*GROUPS.values()) | {
+    "initialize", "close", "budget", "container", "mcp_list", "opened", "closed", "torn"
+}  # fmt: skip
 #: The weakest first.
 _LEVELS: Final = ("none", "partial", "strong")
 _TITLES: Final = ("time", "workspace", "what", "of", "result")
@@ -82,13 +87,18 @@ async def show(path: str, wanted: Wanted, *, last: int, as_json: bool) -> int:
     """Print what happened.
 
     Raises:
-        InvalidArgumentError: It is no audit log: no line of it is a record.
+        InvalidArgumentError: It is no audit log: no line of it is a record; or there
+            is no such operation.
         OSError: The file cannot be read.
     """
     if status_of(path) is None:
         raise missing(os.path.abspath(path))
-    found = entries(_of_a_log(path))
+    seen = set[str](_OPS)
+    found = _noted(entries(_of_a_log(path)), seen)
     shown = deque((entry for entry in found if wanted.has(entry)), last)
+    for op in wanted.ops:
+        if op not in seen:
+            raise InvalidArgumentError(_no_such(op, seen))
     if as_json:
         for entry in shown:
             print(_json(entry))  # noqa: T201
@@ -97,6 +107,17 @@ async def show(path: str, wanted: Wanted, *, last: int, as_json: bool) -> int:
     else:
         _print_lines([_TITLES, *map(_cells, shown)])
     return 0
+
+
+def _noted(found: Iterable[Entry], seen: set[str]) -> Iterator[Entry]:
+    """Yield entries, and note what they are called."""
+    for entry in found:
+        seen.add(str(entry.op))
+        yield entry
+
+
+def _no_such(op: str, known: Iterable[str]) -> str:
+    return f"--op {op}: no such operation; there are {', '.join(sorted(known))}"
 
 
 def _of_a_log(path: str) -> Iterator[Record]:
@@ -121,6 +142,9 @@ async def follow(path: str, wanted: Wanted, *, as_json: bool) -> int:
     if status_of(path) is None:
         raise missing(os.path.abspath(path))
     following = Following(path)
+    for op in wanted.ops:
+        if op not in _OPS:
+            complain(f"warning: {_no_such(op, _OPS)}")
     complain(f"following {path}; Ctrl-C ends it")
     told = _json if as_json else line
     begun: OrderedDict[object, Record] = OrderedDict()

@@ -218,3 +218,30 @@ async def test_a_file_beside_the_directory_is_taken(sinks, project, tmp_path):
     async with LocalWorkspace(audit=sink):
         pass
     assert len(lines(sink.path)) == 4
+
+
+@pytest.mark.parametrize("wrong", [5, b"a.jsonl", MemorySink, JsonlSink, object(), []])
+def test_what_is_no_sink_is_refused(wrong):
+    with pytest.raises(InvalidArgumentError, match="is no sink; give a file's path"):
+        sink_for(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sync": "maybe"}, '\'maybe\' is not "always" or "never"'),
+        ({"sync": True}, "sync=True"),
+        ({"key": "x" * 32}, r"give bytes, such as key\.encode\(\)"),
+        ({"key": 5}, "of type int; give bytes"),
+        ({"max_bytes": "2048"}, "max_bytes='2048' is no whole number from 1024"),
+        ({"max_bytes": 10}, "max_bytes=10 is no whole number from 1024"),
+        ({"path": 5}, "path=5 is no path"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_before_a_file_is_made(
+    tmp_path, options, words
+):
+    with pytest.raises(InvalidArgumentError, match=words) as met:
+        JsonlSink(**{"path": tmp_path / "a", **options})
+    assert "x" * 32 not in str(met.value)
+    assert list(tmp_path.iterdir()) == []

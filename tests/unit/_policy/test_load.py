@@ -317,6 +317,58 @@ def test_the_users_own_comes_first(tmp_path, monkeypatch):
         ),
         ("version = 1\nrules = [{verdict = 'no'}]", "p.toml:2: rules.0.verdict: 'no'"),
         ("version = 1\nnetwork = 'opn'", "p.toml:2: network: "),
+        (
+            "version = 2",
+            "p.toml:1: version: 2 is no version that is known; write `version = 1`",
+        ),
+        (
+            "version = 1\n[rules]\nverdict = 'deny'",
+            "p.toml:2: rules: a list of tables is wanted: write `[[rules]]`, in two",
+        ),
+        (
+            "version = 1\n[[rules]]\nverdict = 'deny'\nlarger_than = -1",
+            "p.toml:4: rules.0.larger_than: -1 is less than 0",
+        ),
+        (
+            "version = 1\nnetwork.ask_timeout = 0",
+            "p.toml:2: network.ask_timeout: 0 is not more than 0",
+        ),
+        (
+            "version = 1\nnetwork.ask_timeout = 90000",
+            "p.toml:2: network.ask_timeout: 90000 is more than 86400",
+        ),
+        (
+            "version = 1\n[[rules]]\nverdict = 'deny'\nprograms = ['/usr/bin/git']",
+            (
+                "p.toml:2: rule deny /usr/bin/git: programs are named without their "
+                "directory: write 'git'"
+            ),
+        ),
+        (
+            "version = 1\n[network]\nhosts = [\n'a.test',\n'https://b.test/c']",
+            (
+                "p.toml:5: network: network rule 'https://b.test/c': write the host "
+                "alone, such as b.test or b.test:443"
+            ),
+        ),
+        (
+            "version = 1\n[network]\nhosts = [{host = 'https://b.test/c'}]",
+            (
+                "p.toml:3: network: network rule 'https://b.test/c': write the host "
+                "alone, such as b.test or b.test:443"
+            ),
+        ),
+        (
+            "version = 1\nnetwork.hosts = ['https://u:pw@b.test/c']",
+            (
+                "p.toml:2: network: network rule 'https://u:pw@b.test/c': write the "
+                "host alone, such as example.org or"
+            ),
+        ),
+        (
+            'version = 1\nnetwork.hosts = ["localhost:8080"]',
+            "p.toml:2: network: network rule 'localhost': localhost is the sandbox's",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_what_to_write(lines, said):
@@ -372,3 +424,9 @@ def test_a_file_says_of_hosts_what_the_preset_says(hosts):
 
 async def unreached(_):
     raise AssertionError("nothing is reached here")
+
+
+@pytest.mark.parametrize("wrong", [["a.toml", "b.toml"], 5, None, b"a.toml"])
+def test_files_are_named_one_by_one(wrong):
+    with pytest.raises(InvalidArgumentError, match="is no path; give them one by one"):
+        load_policy(wrong)

@@ -126,11 +126,22 @@ def test_rule_is_refused(text):
         {"paths": ("/a\nb",)},
         {"paths": ("/a?b",)},
         {"paths": ("/v1",), "passthrough": True},
+        {"methods": (5,)},
+        {"paths": (None,)},
+        {"passthrough": "no"},
+        {"verdict": "block"},
+        {"verdict": None},
+        {"host": 5},
     ],
 )
 def test_rule_makes_sense(wrong):
     with pytest.raises(InvalidArgumentError):
-        NetworkRule(host="example.org", **wrong)
+        NetworkRule(**{"host": "example.org", **wrong})
+
+
+def test_what_is_no_text_is_no_rule():
+    with pytest.raises(InvalidArgumentError, match="network rule: 5 is no text"):
+        NetworkRule.parse(5)
 
 
 def test_rule_about_requests_is_told():
@@ -169,7 +180,18 @@ def test_network_argument_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"connections": 0}, {"per_second": 0}, {"otherwise": "allow"}]
+    "wrong",
+    [
+        {"connections": 0},
+        {"per_second": 0},
+        {"otherwise": "allow"},
+        {"connections": "5"},
+        {"bytes_in": True},
+        {"ask_timeout": "60"},
+        {"ask_timeout": True},
+        {"ask_timeout": 0},
+        {"rules": "example.org"},
+    ],
 )
 def test_network_makes_sense(wrong):
     with pytest.raises(InvalidArgumentError):
@@ -256,6 +278,7 @@ def test_what_the_host_opened_is_allowed():
 
 # -- requests ----------------------------------------------------------------
 
+PINNED = NetworkRule(host="a.test", passthrough=True)
 GET = NetworkRule(host="a.test", methods=("GET", "HEAD"))
 V1 = NetworkRule(host="a.test", paths=("/v1/*",))
 NO_DELETE = NetworkRule(host="a.test", methods=("DELETE",), verdict="deny")
@@ -375,6 +398,32 @@ def test_passthrough_is_for_what_no_rule_reads():
     assert network(pinned, NO_DELETE).passes("b.test", 443)
     assert network(NO_DELETE).reads("a.test", 8080)
     assert not network(GET).reads("a.test", 8080)
+
+
+@pytest.mark.parametrize(
+    ("rules", "pattern", "expected"),
+    [
+        (("a.test",), "a.test", True),
+        ((PINNED,), "a.test", False),
+        ((PINNED, "a.test"), "a.test", False),
+        ((PINNED, GET), "a.test", True),
+        ((PINNED, "b.test"), "b.test", True),
+        ((PINNED,), "*.test", False),
+        ((PINNED, "*.test"), "*.test", True),
+        ((NetworkRule(host="*.test", passthrough=True), "b.test"), "*.test", False),
+        ((NetworkRule(host="*", passthrough=True),), "a.test", False),
+        ((NetworkRule(host="a.test", ports=(8443,), passthrough=True), "a.test"),
+         "a.test", True),
+    ],
+)  # fmt: skip
+def test_what_could_be_read_is_what_does_not_pass(rules, pattern, expected):
+    assert Network(rules=rules).could_read(pattern, 443) is expected
+
+
+def test_where_others_are_asked_about_they_could_be_read():
+    asks = network(PINNED, otherwise="ask")
+    assert asks.could_read("b.test", 443)
+    assert not asks.could_read("a.test", 443)
 
 
 # -- names, and what they resolve to -----------------------------------------

@@ -243,3 +243,77 @@ def test_a_rule_on_paths_alone_sees_redirections(script, verdict):
 )
 def test_where_no_rule_is_about_redirections_no_script_is_read(rule):
     assert not Policy.allow_all().with_rules([rule]).looks_inside
+
+
+LISTS = ("ops", "tools", "programs", "arguments", "paths", "hosts")
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize(
+    "wrong", ["git", b"git", {"git": 1}, 5, None, [5], ("a", None)]
+)
+def test_a_list_of_a_rule_is_one_of_texts(name, wrong):
+    with pytest.raises(InvalidArgumentError, match=f"Rule: {name}"):
+        deny(**{name: wrong})
+
+
+def test_one_text_is_answered_with_the_list_of_it():
+    with pytest.raises(InvalidArgumentError, match=r"such as \['git'\]"):
+        deny(programs="git")
+
+
+@pytest.mark.parametrize("given", [["git"], ("git",), {"git"}, iter(["git"])])
+def test_whatever_lists_texts_is_a_list(given):
+    rule = deny(programs=given)
+    assert rule.programs == ("git",)
+    assert denies(rule, run("git push"))
+    assert hash(rule) == hash(deny(programs=("git",)))
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [("/usr/bin/git", "git"), ("*/git*", "git*"), ("bin/", "bin")]
+)
+def test_a_program_with_its_directory_is_answered_with_its_name(program, name):
+    with pytest.raises(InvalidArgumentError) as met:
+        deny(name="mine", programs=(program,))
+    assert str(met.value) == (
+        f"rule mine: programs are named without their directory: write {name!r}, not "
+        f"{program!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"larger_than": "1"},
+        {"larger_than": 1.5},
+        {"larger_than": True},
+        {"larger_than": -1},
+        {"name": 5},
+        {"reason": None},
+        {"source": b"x"},
+        {"verdict": "block"},
+        {"verdict": 5},
+        {"verdict": ["deny"]},
+    ],
+)
+def test_what_is_of_another_type_is_refused(wrong):
+    with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
+        Rule(**{"verdict": "deny", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("about", "nothing"),
+    [
+        ({"ops": ("write",), "programs": ("git",)}, True),
+        ({"ops": ("read", "tool"), "arguments": ("x",)}, True),
+        ({"ops": ("write", "run"), "programs": ("git",)}, False),
+        ({"ops": ("spawn",), "programs": ("git",)}, False),
+        ({"ops": ("script",), "arguments": ("x",)}, False),
+        ({"programs": ("git",)}, False),
+        ({"ops": ("write",)}, False),
+        ({}, False),
+    ],
+)
+def test_what_no_command_is_has_no_program(about, nothing):
+    assert deny(**about).is_about_nothing is nothing

@@ -176,6 +176,20 @@ def test_show_only_what_is_asked_for(isobox, log, options, ops):
     assert [each.get("op") or each["event"] for each in shown(done)] == ops
 
 
+def test_show_of_an_operation_that_there_is_not(isobox, log):
+    done = isobox("show", "a.jsonl", "--op", "read", "--op", "spwan")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "--op spwan: no such operation; there are apply, attach, " in done.stderr
+    assert ", spawn, " in done.stderr
+    assert isobox("show", "a.jsonl", "--op", "listen").returncode == 0
+
+
+def test_show_of_an_operation_that_only_the_log_knows(isobox, tmp_path):
+    append(tmp_path / "a.jsonl", [{"kind": "intent", "op": "of_a_later_day"}])
+    done = isobox("show", "a.jsonl", "--json", "--op", "of_a_later_day")
+    assert [each["op"] for each in shown(done)] == ["of_a_later_day"]
+
+
 def test_show_gives_outcomes_with_their_intents(isobox, log):
     spawn = shown(isobox("show", "a.jsonl", "--json", "--op", "spawn"))[0]
     assert spawn["seq"] == 2
@@ -333,6 +347,16 @@ def test_verify_with_a_key(isobox, tmp_path):
         assert "give the key" in done.stderr
         odd = isobox(command, "a.jsonl", ISOBOX_AUDIT_KEY=KEY * 2)
         assert "another key" in odd.stderr
+
+
+def test_verify_with_a_key_for_a_log_without(isobox, log, tmp_path):
+    (tmp_path / "key").write_text(KEY)
+    for command in ("verify", "head"):
+        done = isobox(command, "a.jsonl", "--key-file", "key")
+        assert "the log was written without one (then leave out --key-file" in (
+            done.stderr
+        )
+        assert done.returncode in (1, 125)
 
 
 def test_verify_tells_of_a_process_that_was_stopped(isobox, log, monkeypatch):

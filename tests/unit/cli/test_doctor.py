@@ -93,6 +93,17 @@ async def test_json(backends, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("docker", "pip install 'isobox[docker]'"), ("local", None), ("cloud", None)],
+)
+async def test_what_installs_a_missing_extra_is_the_fix(backends, capsys, name, fix):
+    backends(**{name: BackendMissingError("it is not there")})
+    assert await doctor.doctor(as_json=True) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [each["fix"] for each in report["backends"]] == [fix]
+
+
 DOCKER = machine.Facts(container="docker", seccomp=2, masks=("/proc/sys",))
 
 

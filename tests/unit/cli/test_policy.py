@@ -8,8 +8,8 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from isobox import load_policy
-from isobox.cli.policy import app
+from isobox import LocalWorkspace, load_policy
+from isobox.cli.policy import TOOLS, app
 from isobox.errors import InvalidArgumentError
 
 FILE = """
@@ -215,3 +215,39 @@ def test_a_file_that_is_none_is_refused_at_once(tmp_path, file, kind):
         path.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidArgumentError, match=r"other\.toml"):
         load_policy(path)
+
+
+def test_what_can_never_fit_is_warned_of(tmp_path):
+    path = tmp_path / "never.toml"
+    path.write_text(
+        'version = 1\n[[rules]]\nverdict = "deny"\ntools = ["bash", "Edit", "*write"]\n'
+        '[[rules]]\nverdict = "deny"\nops = ["write"]\nprograms = ["git"]\n'
+    )
+    code, said = invoke("check", str(path))
+    assert code == 0
+    assert "names the tool 'bash'; the model's own is 'Bash'" in said
+    assert f"{path}:5: warning: rule 'deny write git' is about nothing" in said
+    assert said.count("warning") == 2
+
+
+@pytest.mark.anyio
+async def test_the_tools_that_are_known_are_those_of_a_workspace(tmp_path):
+    async with LocalWorkspace(workdir=tmp_path) as workspace:
+        names = [tool.name for tool in await workspace.list_tools()]
+    assert sorted([*names, "Skill"]) == sorted(TOOLS.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["vim x", "--tool", "Bash"], 2),
+        (["vim x", "--policy=p.toml"], 2),
+        (["vim", "--tool", "Bash"], 0),
+        (["vim x", "--other"], 0),
+        (["vim x", "y", "--tool"], 0),
+    ],
+)
+def test_options_after_a_script_are_no_words_of_it(file, words, code):
+    ended, said = invoke("explain", "--policy", file, *words)
+    assert ended == code
+    assert ("comes after the command" in said) is (code == 2)

@@ -13,6 +13,7 @@ from isobox._egress.secret import Secret
 from isobox._policy.network import Network, NetworkRule
 from isobox.errors import InvalidArgumentError, UnsupportedError
 
+PINNED = NetworkRule(host="a.test", passthrough=True)
 PROXY = "http://127.0.0.1:3128"
 
 
@@ -96,6 +97,40 @@ def test_a_secret_for_what_no_rule_allows(rules, hosts, missing):
 )
 def test_a_secret_for_what_some_rule_could_allow(rules, hosts):
     Gate(Network.of(rules), [given(*hosts)])
+
+
+@pytest.mark.parametrize(
+    ("rules", "hosts"),
+    [
+        ([PINNED], ["a.test"]),
+        ([PINNED, "a.test"], ["a.test"]),
+        ([NetworkRule(host="*", ports="*", passthrough=True)], ["a.test:8443", "b.c"]),
+    ],
+)
+def test_a_secret_for_what_nobody_reads(rules, hosts):
+    with pytest.raises(InvalidArgumentError) as met:
+        Gate(Network.of(rules), [given(*hosts)])
+    assert str(met.value).startswith(
+        "secret KEY: the rules for its hosts have passthrough=True, where nobody reads"
+    )
+
+
+def test_a_secret_for_what_somebody_reads_besides():
+    Gate(Network.of([PINNED, "b.test"]), [given("a.test", "b.test")])
+
+
+def test_a_variable_that_would_hide_a_secret():
+    gate = Gate(Network.of(["a.test"]), [secret()])
+    gate.check_environment({"OTHER": "x"})
+    with pytest.raises(InvalidArgumentError, match="env: KEY is the variable of a se"):
+        gate.check_environment({"OTHER": "x", "KEY": "x"})
+
+
+def test_no_secret_takes_a_variable_that_a_sandbox_is_given():
+    given_to_it = Gate(Network.of(["a.test"]), [secret()]).spec(SandboxSpec(id="w1"))
+    for name in set(given_to_it.env) - {"KEY"}:
+        with pytest.raises(InvalidArgumentError, match=f"{name} is a variable"):
+            Secret(name, source="env:T", hosts=("a.test",))
 
 
 class Sandbox:

@@ -381,3 +381,72 @@ async def test_a_value_is_asked_for_again_when_it_is_old():
     assert [await held.read(), await held.read()] == ["first", "first"]
     await anyio.sleep(0.06)
     assert await held.read() == "second"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hosts": 5},
+        {"hosts": None},
+        {"hosts": [5]},
+        {"hosts": "api.example.org"},
+        {"hosts": b"api.example.org"},
+        {"header": 5},
+        {"query": b"k={}"},
+        {"basic": 5},
+        {"env": 5},
+        {"sigv4": "eu-west-1"},
+        {"max_age": "300"},
+        {"max_age": True},
+        {"source": None},
+        {"source": 5},
+        {"source": ("command", 5)},
+        {"source": b"command:x"},
+    ],
+)
+def test_what_is_of_another_type_is_refused(wrong):
+    with pytest.raises(InvalidArgumentError, match="secret TOKEN: "):
+        secret(**wrong)
+
+
+def test_what_is_no_name_is_refused():
+    with pytest.raises(InvalidArgumentError, match="name has letters"):
+        Secret(5, source="env:TOKEN", hosts=["api.example.org"])
+
+
+@pytest.mark.parametrize("wrong", ["ls", (), (5,), ("a", None)])
+def test_a_command_is_a_program_and_its_arguments(wrong):
+    with pytest.raises(InvalidArgumentError, match="needs a program"):
+        Command(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"region": 5}, {"access_key_id": None}, {"session_token": "text"}]
+)
+def test_what_aws_does_not_take_is_refused(wrong):
+    right = {"access_key_id": "AKIDEXAMPLE", "region": "eu-west-1", "service": "s3"}
+    with pytest.raises(InvalidArgumentError, match=f"SigV4: {next(iter(wrong))}"):
+        SigV4(**{**right, **wrong})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH", "HOME", "IFS", "BASH_ENV", "ENV", "PWD", "TERM", "LD_PRELOAD", "LD_X",
+        "DYLD_INSERT_LIBRARIES", "HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE",
+    ],
+)  # fmt: skip
+def test_a_variable_that_programs_obey_is_for_no_secret(name):
+    for make in (
+        lambda: Secret(name, source="env:T", hosts=["api.example.org"]),
+        lambda: secret(env=name),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f": {name} is a variable that"):
+            make()
+    made = Secret(name, source="env:T", hosts=["api.example.org"], env="OTHER")
+    assert made.variable == "OTHER"
+
+
+def test_what_is_no_text_describes_no_secret():
+    with pytest.raises(InvalidArgumentError, match="NAME=SOURCE@HOST"):
+        Secret.parse(5)

@@ -450,3 +450,22 @@ async def test_each_redactor_has_a_stream_of_its_own(monkeypatch):
 def test_what_url_encoders_make_of_a_placeholder_is_itself():
     text = placeholder(Vault([secret()]))
     assert quote(text, safe="") == quote_plus(text) == text
+
+
+def test_two_secrets_of_one_name_are_refused_though_they_are_equal():
+    one = secret("TOKEN")
+    for two in (one, dataclasses.replace(one), secret("TOKEN", value="other")):
+        with pytest.raises(InvalidArgumentError, match="two secrets are called TOKEN"):
+            Vault([one, two])
+
+
+def test_a_secret_may_be_a_part_of_two_others():
+    token = secret("SESSION")
+    keys = {"access_key_id": "AKID", "region": "eu-west-1", "session_token": token}
+    made = Vault(
+        [
+            secret("A", hosts=("a.test",), sigv4=SigV4(service="s3", **keys)),
+            secret("B", hosts=("b.test",), sigv4=SigV4(service="s3", **keys)),
+        ]
+    )
+    assert set(made.environment()) == {"A", "B", "SESSION"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from isobox._core.given import whole
 from isobox._workspace.mcp.kept import Kept
 from isobox._workspace.mcp.server import McpServer
 from isobox.errors import BackendMissingError, InvalidArgumentError
@@ -46,8 +47,7 @@ class Mcps:
         elicit: Answering | None,
         sample: Answering | None,
     ) -> None:
-        if isinstance(most, bool) or most < 1:
-            raise InvalidArgumentError(f"max_mcps={most!r} is not at least 1")
+        whole("max_mcps", most, 1)
         self._workspace = workspace
         self.given = declared(given)
         self.most = most

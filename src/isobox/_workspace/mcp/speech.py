@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -11,7 +11,7 @@ from isobox._core.ops import CallTool
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     import mcp_types as types
     from mcp import Client
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from isobox._workspace.mcp.servers import Servers
 
 R = TypeVar("R")
+
+#: What is told how far a call is: progress, total and a message.
+Progress = Callable[[float, "float | None", "str | None"], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Mcp:
         arguments: Mapping[str, object] | None = None,
         *,
         timeout: float | None = None,
-        progress: ProgressFnT | None = None,
+        progress: Progress | None = None,
     ) -> types.CallToolResult:
         """Call a tool and return what it answers; `is_error` is an answer too.
 
@@ -174,11 +177,12 @@ class Mcp:
 
 
 def _given(arguments: Mapping[str, R] | None) -> dict[str, R]:
-    unchecked: object = {} if arguments is None else arguments
-    if not isinstance(unchecked, Mapping):
-        kind = type(unchecked).__name__
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = type(arguments).__name__
         raise InvalidArgumentError(f"arguments are a {kind}, and no mapping by name")
-    return dict(cast("Mapping[str, R]", unchecked))
+    return dict(arguments)
 
 
 def _check_timeout(timeout: float | None) -> None:
@@ -188,9 +192,9 @@ def _check_timeout(timeout: float | None) -> None:
         raise InvalidArgumentError(f"timeout={timeout!r} is no number of seconds")
 
 
-def _awaited(progress: Callable[..., object]) -> ProgressFnT:
-    async def told(done: float, total: float | None, text: str | None) -> None:
-        answer = progress(done, total, text)
+def _awaited(called: Progress) -> ProgressFnT:
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        answer = called(progress, total, message)
         if inspect.isawaitable(answer):
             await answer
 
