@@ -24,6 +24,7 @@ IsoboxError
 ├── CommandFailedError          (RuntimeError)       run(check=True), not zero
 ├── ConflictError               (RuntimeError)       if_match did not match
 ├── EditMismatchError           (ValueError)         the old text is not there once
+├── WrongEncodingError          (UnicodeDecodeError) a text is in another encoding
 ├── ArchiveError                (ValueError)         an archive member is refused
 ├── StorageError                (OSError)            the file system said no
 └── PathError                   (OSError)
@@ -83,6 +84,7 @@ __all__ = [
     "UnsupportedError",
     "WorkspaceClosedError",
     "WorkspaceHeldError",
+    "WrongEncodingError",
 ]
 
 
@@ -280,6 +282,23 @@ class ConflictError(IsoboxError, RuntimeError):
 
 class EditMismatchError(IsoboxError, ValueError):
     """The text to replace is absent, or stands more than once."""
+
+
+class WrongEncodingError(IsoboxError, UnicodeDecodeError):
+    """A file is not in the encoding that it was read with."""
+
+    def __init__(self, error: UnicodeDecodeError, *, path: str) -> None:
+        UnicodeDecodeError.__init__(
+            self, error.encoding, error.object, error.start, error.end, error.reason
+        )
+        self.message = (
+            f"{path!r} is not in {error.encoding}: {error.reason} at byte "
+            f"{error.start}; say which it is in with encoding=, such as 'latin-1', or "
+            "use read_bytes"
+        )
+        self.backend = None
+        self.op = "read"
+        self.path = path
 
 
 class ArchiveError(IsoboxError, ValueError):

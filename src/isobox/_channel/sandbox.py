@@ -348,17 +348,14 @@ class ChannelSandbox(Sandbox):
             # SAFETY: a Match takes more room than its bytes; keep no more of them.
             every = unpack.matches(data, op.path, cut=late, mode=op.mode)
             found = tuple(itertools.islice(every, op.limit))
-        files, skipped = fields.get("files"), fields.get("skipped")
-        known = isinstance(skipped, list)
+        files = fields.get("files")
         return Matches(
             found,
             files if isinstance(files, int) else 0,
             late or fields.get("truncated") is True,
-            tuple(
-                item.decode("utf-8", PATH_ERRORS)
-                for item in cast("list[object]", skipped if known else [])
-                if isinstance(item, bytes)
-            ),
+            _some_paths(fields.get("skipped")),
+            late,
+            _some_paths(fields.get("partial")),
         )
 
     async def _gathered(self, stream: Stream) -> bytes:
@@ -589,6 +586,13 @@ def _change(change: FileChange) -> Fields:
             for hunk in change.hunks
         ],
     }
+
+
+def _some_paths(told: object) -> tuple[str, ...]:
+    listed = cast("list[object]", told) if isinstance(told, list) else []
+    return tuple(
+        item.decode("utf-8", PATH_ERRORS) for item in listed if isinstance(item, bytes)
+    )
 
 
 def _path(entry: Entry) -> str:

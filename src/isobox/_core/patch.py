@@ -99,6 +99,11 @@ def parse(text: str, format: PatchFormat | None = None) -> tuple[FileChange, ...
         )
     if len(changes) > _MOST_FILES:
         raise InvalidArgumentError(f"the patch changes over {_MOST_FILES} files")
+    for name in (name for each in changes for name in (each.path, each.target)):
+        if name and name.endswith("/"):
+            raise InvalidArgumentError(
+                f"the patch: {name!r} names a directory; give a file's name"
+            )
     return tuple(changes)
 
 

@@ -36,6 +36,7 @@ import stat
 import struct
 import sys
 import time
+from itertools import repeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         Callable,
         Dict,
         Generator,
+        Iterable,
         Iterator,
         List,
         Optional,
@@ -101,8 +103,9 @@ _LONGEST_INLINE_SCRIPT = 100_000
 _LONGEST_PATH = 4096
 #: Bytes of entries that are sent together, while the next are looked for.
 _BATCH = 1 << 14
-#: Seconds that matching one name with a pattern may take.
-_LONGEST_MATCH = 1.0
+#: Seconds that matching one name may take before it is done in a surer way, and
+#: that a walk with patterns or rules may take.
+_LONGEST_MATCH, _LONGEST_SCAN = 0.1, 60.0
 #: Bytes that a daemon keeps of one output of a command, and of all together.
 KEPT, _KEPT_IN_ALL = 1 << 20, 64 << 20
 #: Small pieces of an output are kept together up to this size.
@@ -308,7 +311,10 @@ def translate_glob(pattern: str) -> str:
     return "(?s:" + _decided(out) + (")" * depth) + r")\Z"
 
 
-_STAR, _STARS = "[^/]*", ".*"
+_STAR, _STARS, _FOLDERS = "[^/]*", ".*", "(?:.*/)?"
+#: What tries few characters first, and then more.
+_SHORTEST = {_STAR: "[^/]*?", _STARS: ".*?", _FOLDERS: "(?:.*?/)??"}
+_SLASHES = ("/", "\\/", "\\x2f")
 _GROUPS = [0]
 
 
@@ -319,20 +325,106 @@ def _decided(pieces: List[str]) -> str:
     the later places too would take exponential time, and find nothing more.
     """
     out: List[str] = []
-    begin: Optional[int] = None
+    #: The last star that crosses directories, and the last after it that does not.
+    wide: Optional[int] = None
+    narrow: Optional[int] = None
+    begins = True  # whether a directory's or file's name does here
     for piece in pieces:
-        star = piece in (_STAR, _STARS)
-        if begin is not None and star and out[begin] in (_STAR, piece):
-            _GROUPS[0] += 1  # several patterns may be joined into one
-            name = "d%d" % _GROUPS[0]
-            found = out[begin] + "?" + "".join(out[begin + 1 :])
-            out[begin:] = ["(?=(?P<%s>%s))(?P=%s)" % (name, found, name)]
-        if star:
-            begin = len(out)
-        elif piece.startswith(("(?:", "|", ")")):
-            begin = None
+        if piece in _SHORTEST:
+            decides = begins or piece != _FOLDERS
+            if narrow is not None and decides:
+                _decide(out, narrow)
+            if piece == _STAR:
+                narrow = len(out)
+            else:
+                if wide is not None and decides:
+                    _decide(out, wide)
+                wide, narrow = len(out), None
+        elif piece in ("(?:", "|", ")"):
+            wide = narrow = None
         out.append(piece)
+        begins = piece in _SLASHES or (begins and piece == _FOLDERS)
     return "".join(out)
+
+
+def _decide(out: List[str], begin: int) -> None:
+    """Have the star at a place take what it does first, for good."""
+    _GROUPS[0] += 1  # several patterns may be joined into one
+    name = "d%d" % _GROUPS[0]
+    found = _SHORTEST[out[begin]] + "".join(out[begin + 1 :])
+    out[begin:] = ["(?=(?P<%s>%s))(?P=%s)" % (name, found, name)]
+
+
+class Ways:
+    """A pattern that is matched by all its ways at once.
+
+    That takes as many steps as it has pieces and the path characters, whatever
+    they are; an expression is most often faster, but may take years.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        import re
+
+        #: Alternatives; each is a list of stars, tests of a character, and these.
+        self._tree: List[List[Any]] = [[]]
+        above = [self._tree]
+        at = depth = 0
+        while at < len(pattern):
+            piece, at, depth = _translate(pattern, at, depth)
+            if piece == "(?:":
+                inner: List[List[Any]] = [[]]
+                above[-1][-1].append(inner)
+                above.append(inner)
+            elif piece == "|":
+                above[-1].append([])
+            elif piece == ")":
+                above.pop()
+            elif piece in _SHORTEST:
+                above[-1][-1].append(piece)
+            else:
+                above[-1][-1].append(re.compile("(?s:%s)" % piece).match)
+
+    def match(self, text: str) -> bool:
+        """Whether all of a path is what the pattern says."""
+        return len(text) in self._ends(self._tree, text, {0})
+
+    def _ends(self, tree: List[List[Any]], text: str, begins: Set[int]) -> Set[int]:
+        """Return where a match can end that begins at one of these places."""
+        found: Set[int] = set()
+        for items in tree:
+            places = begins
+            for item in items:
+                if not places:
+                    break
+                places = self._after(item, text, places)
+            found |= places
+        return found
+
+    def _after(self, item: Any, text: str, begins: Set[int]) -> Set[int]:
+        if isinstance(item, list):
+            return self._ends(item, text, begins)
+        if item == _STARS:
+            return set(range(min(begins), len(text) + 1))
+        if item == _FOLDERS:
+            first = min(begins)
+            deeper = {at + 1 for at in range(first, len(text)) if text[at] == "/"}
+            return begins | deeper
+        if item == _STAR:
+            return _within_names(text, begins)
+        return {at + 1 for at in begins if item(text, at)}
+
+
+def _within_names(text: str, begins: Set[int]) -> Set[int]:
+    """Return the places, and all those after them up to the next slash."""
+    found: Set[int] = set()
+    for begin in begins:
+        at = begin
+        while at not in found:
+            found.add(at)
+            if at == len(text) or text[at] == "/":
+                break
+            at += 1
+    return found
 
 
 def _translate(pattern: str, at: int, depth: int) -> Tuple[str, int, int]:
@@ -358,7 +450,7 @@ def _translate(pattern: str, at: int, depth: int) -> Tuple[str, int, int]:
 
 def _stars(pattern: str, at: int) -> Tuple[str, int]:
     if pattern.startswith("**/", at):
-        return "(?:.*/)?", at + 3
+        return _FOLDERS, at + 3
     if pattern.startswith("**", at):
         return _STARS, at + 2
     return _STAR, at + 1
@@ -395,6 +487,8 @@ def _characters(inside: str) -> str:
 _RULE_FILES = (b".rgignore", b".ignore", b".gitignore", b".git/info/exclude")
 _GIT_RULES = 2
 _LARGEST_RULES = 1 << 20
+#: Patterns of one file that are heeded; names without a wildcard are no patterns.
+_MOST_PATTERNS = 5000
 _VERSION_CONTROL = frozenset(
     (b".git", b".hg", b".svn", b".bzr", b".jj", b".sl", b"_darcs", b"CVS")
 )
@@ -408,39 +502,66 @@ class Rules:
 
         if content.startswith(b"\xef\xbb\xbf"):
             content = content[3:]
-        #: Expression, whether it is for names alone, for directories, negated.
-        self._rules: List[Tuple[Any, bool, bool, bool]] = []
+        #: Number, expression, whether it is for names, for directories, negated.
+        self._rules: List[Tuple[int, bytes, bool, bool, bool]] = []
+        #: By whether it is for names, and is asked for a directory: the last rule
+        #: without a wildcard for each, as its number and whether it is negated.
+        self._plain: List[List[Dict[bytes, Tuple[int, bool]]]] = [[{}, {}], [{}, {}]]
         sources: Tuple[List[bytes], List[bytes]] = ([], [])
-        for line in content.split(b"\n"):
+        for number, line in enumerate(content.split(b"\n")):
             rule = parse_rule(line)
             if rule is None:
                 continue
-            source, by_name, only_folders, negated = rule
-            compiled = re.compile(source, re.DOTALL)
-            self._rules.append((compiled, by_name, only_folders, negated))
-            sources[by_name].append(source)
+            pattern, by_name, only_folders, negated = rule
+            if not re.search(rb"[*?\[\\]", pattern):
+                for known in self._plain[by_name][only_folders:]:
+                    known[pattern] = (number, negated)
+                continue
+            if len(self._rules) == _MOST_PATTERNS:
+                continue
+            source = translate_rule(pattern)
+            if source is not None:
+                self._rules.append((number, source, by_name, only_folders, negated))
+                sources[by_name].append(source)
         # Most names match no rule at all: one look tells.
         self._paths, self._names = (
             re.compile(b"|".join(each), re.DOTALL) if each else None for each in sources
         )
+        self._compiled: Dict[bytes, Any] = {}
 
     def verdict(self, path: bytes, name: bytes, folder: bool) -> Optional[bool]:
         """Whether a path, relative to the file, is left out; None if unknown."""
-        named = self._names is not None and self._names.match(name)
-        if not named and not (self._paths is not None and self._paths.match(path)):
-            return None
-        for expression, by_name, only_folders, negated in reversed(self._rules):
+        placed, named = self._plain
+        unknown = (-1, True)
+        last, negated = max(
+            placed[folder].get(path, unknown), named[folder].get(name, unknown)
+        )
+        verdict = None if last < 0 else not negated
+        known = self._names is not None and self._names.match(name)
+        if not known and not (self._paths is not None and self._paths.match(path)):
+            return verdict
+        for number, source, by_name, only_folders, negated in reversed(self._rules):
+            if number < last:
+                break
             if only_folders and not folder:
                 continue
-            if expression.match(name if by_name else path):
+            if self._expression(source).match(name if by_name else path):
                 return not negated
-        return None
+        return verdict
+
+    def _expression(self, source: bytes) -> Any:
+        import re
+
+        # Few are ever asked for by themselves, and it is dear to compile one.
+        if source not in self._compiled:
+            self._compiled[source] = re.compile(source, re.DOTALL)
+        return self._compiled[source]
 
 
 def parse_rule(line: bytes) -> Optional[Tuple[bytes, bool, bool, bool]]:
     """Return what a line of rules says; None if it can match nothing.
 
-    That is its expression, and whether it is for names alone, for directories
+    That is its pattern, and whether it is for names alone, for directories
     alone, and negated.
     """
     if line.endswith(b"\r"):
@@ -457,14 +578,15 @@ def parse_rule(line: bytes) -> Optional[Tuple[bytes, bool, bool, bool]]:
     by_name = b"/" not in pattern
     if pattern.startswith(b"/"):
         pattern = pattern[1:]
-    source = translate_rule(pattern)
-    if source is None or not pattern:
+    if not pattern:
         return None
-    return source, by_name, only_folders, negated
+    return pattern, by_name, only_folders, negated
 
 
 def _without_spaces(line: bytes) -> bytes:
     """Drop spaces at the end, but not those after a backslash."""
+    if not line.endswith(b" "):
+        return line
     kept = at = 0
     while at < len(line):
         if line[at : at + 1] == b"\\":
@@ -526,7 +648,7 @@ def _rule_stars(pattern: bytes, at: int, begin: int) -> Tuple[str, int]:
     ):
         return _STAR, end
     if rest.startswith(b"/"):
-        return "(?:.*/)?", end + 1
+        return _FOLDERS, end + 1
     return _STARS, end
 
 
@@ -2149,6 +2271,8 @@ class Command:
         self._patient = True
         self._busy = False
         self._pid = 0
+        #: Signals that came before it had begun.
+        self._early: List[int] = []
         self._rounds = 0
         self._killing = False
         self._waiters: List[Callable[[], None]] = []
@@ -2173,10 +2297,17 @@ class Command:
 
     # Start.
 
-    @staticmethod
-    def _open_spool(path: Optional[bytes]) -> Optional[int]:
+    def _open_spool(self, path: Optional[bytes]) -> Optional[int]:
         if path is None:
             return None
+        try:
+            return self._opened(path)
+        except (OSError, Refused) as error:
+            _note_path(error, path)
+            raise
+
+    @staticmethod
+    def _opened(path: bytes) -> int:
         folder = os.path.dirname(path)
         os.makedirs(folder, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY
@@ -2393,7 +2524,9 @@ class Command:
 
     def signal(self, number: int) -> None:
         """Send a signal to its process group."""
-        if self._pid and self._status is None:
+        if not self._pid:
+            self._early.append(number)
+        elif self._status is None:
             try:
                 os.killpg(self._pid, number)
             except OSError:
@@ -2411,6 +2544,8 @@ class Command:
             self._pid = message["pid"]
             for view in self.views:
                 view.begin(self._pid)
+            for number in self._early:
+                self.signal(number)
         elif event == "failed":
             self._failure = message
         elif event == "exit":
@@ -2795,6 +2930,12 @@ class Survey:
 #: Bytes of a file that are looked at in one step; even, for UTF-16.
 _STRIDE = 1 << 19
 LARGEST_IMAGE = 5 << 20
+#: The largest text whose lines are counted, and the largest content that is compared.
+_LARGEST_SURVEYED = 4 << 30
+_TOO_LONG = (
+    "the file is over 4 GiB, too large to count its lines; look at a part of it with "
+    "Bash: head, tail, sed -n, grep"
+)
 #: Characters of the lines of one page.
 _LARGEST_PAGE = 4 << 20
 
@@ -2850,7 +2991,7 @@ def read_lines(fields: Dict[str, Any]) -> Any:
         else:
             survey = Survey()
             content = yield from _surveyed(fd, found.st_size, survey)
-            digest = survey.digest.digest()
+            digest = survey.digest.digest() if survey.digest else b""
         media = survey.media_type()
         shown, count = b"", 0
         clipped: List[int] = []
@@ -2922,7 +3063,10 @@ def _read_up_to(fd: int, size: int) -> bytes:
 
 
 def _surveyed(fd: int, size: int, survey: Survey) -> Any:
-    """Look at a whole file; returns its content if it is small."""
+    """Look at a whole file; returns its content if it is small.
+
+    What is large and no text is not looked at any further, and has no digest.
+    """
     pieces: Optional[List[bytes]] = []
     # What grows while it is read is read up to where it was. In /proc a file of
     # size 0 has content.
@@ -2936,6 +3080,11 @@ def _surveyed(fd: int, size: int, survey: Survey) -> Any:
             pieces.append(data)
         else:
             pieces = None
+            if not survey.encoding:
+                survey.digest = None
+                break
+        if survey.encoding and max(size, survey.size) > _LARGEST_SURVEYED:
+            raise Refused("invalid", _TOO_LONG)
         yield None
     survey.end()
     return None if pieces is None else b"".join(pieces)
@@ -3447,12 +3596,19 @@ def compare(path: bytes, wanted: str) -> Generator[None, None, None]:
         if not wanted:
             raise Refused("conflict", "the file exists")
         digest = _sha256()
-        while True:
+        size = before.st_size
+        if size > _LARGEST_SURVEYED:
+            raise Refused("invalid", "the file is too large to be compared")
+        left = size or _LARGEST_SURVEYED
+        while left >= 0:
             data = os.read(fd, 4 * PIECE)
             if not data:
                 break
             digest.update(data)
+            left -= len(data)
             yield None
+        if left < 0:
+            raise Refused("conflict", "the content has just changed")
         if digest.hexdigest() != wanted.lower():
             raise Refused("conflict", "the content is another")
         if _stamp(os.stat(path)) != _stamp(before):
@@ -3470,15 +3626,26 @@ _LARGEST_EDIT = 64 << 20
 #: The largest text of which a difference is made.
 _LARGEST_COMPARED = 4 << 20
 _LARGEST_DIFF = 64 << 10
+#: Characters that are looked at in the time that it takes to begin a search.
+_A_SEARCH = 100
+#: In how many places a text is replaced where line ends are mixed.
+_MOST_ACROSS = 1_000_000
 
 
 def _whole(path: bytes) -> Tuple[bytes, os.stat_result]:
     """Return a regular file's content, and what it was then."""
     fd, found = _open_regular(path)
     try:
-        if found.st_size > _LARGEST_EDIT:
-            raise Refused("invalid", "the file is too large to edit")
-        return b"".join(iter(lambda: os.read(fd, 1 << 20), b"")), found
+        # A file of /proc, or one that grows, holds more than its size says.
+        pieces: List[bytes] = []
+        room = -1 if found.st_size > _LARGEST_EDIT else _LARGEST_EDIT
+        while room >= 0:
+            piece = os.read(fd, 1 << 20)
+            if not piece:
+                return b"".join(pieces), found
+            pieces.append(piece)
+            room -= len(piece)
+        raise Refused("invalid", "the file is too large to edit")
     finally:
         os.close(fd)
 
@@ -3492,7 +3659,8 @@ def edit_file(fields: Dict[str, Any]) -> Any:
     digests = _known.pop(target, None) or Digests()
     if wanted is not None and digests.of(content).hex() != wanted.lower():
         raise Refused("conflict", "the content is another" if wanted else "it exists")
-    content, told = edited(content, fields["pieces"], fields.get("text", False))
+    work = _edited(content, fields["pieces"], fields.get("text", False))
+    content, told = yield from work
     draft = Draft(target, parents=False)
     try:
         draft.write(content)
@@ -3576,10 +3744,16 @@ def edited(
     content: bytes, pieces: List[Any], as_text: bool
 ) -> Tuple[bytes, Dict[str, Any]]:
     """Return a file's content with pieces of it replaced, and what changed."""
+    content, told = _done(_edited(content, pieces, as_text))
+    return content, told
+
+
+def _edited(content: bytes, pieces: List[Any], as_text: bool) -> Any:
+    """Replace pieces of a file's content, step by step."""
     found = decoded(content) if as_text else None
     # Every byte is a character of Latin-1, so that bytes can be edited as text.
     before, codec = found or (content.decode("latin-1"), "latin-1")
-    after, count = before, 0
+    after, count, looked_at = before, 0, 0
     for number, (old, new, every) in enumerate(pieces, 1):
         wanted, given = (
             _text_of(raw) if found else raw.decode("latin-1") for raw in (old, new)
@@ -3587,6 +3761,10 @@ def edited(
         piece = (wanted, given, every)
         after, more = _replaced(after, piece, number, found is not None)
         count += more
+        looked_at += len(after)
+        if looked_at > _LARGEST_COMPARED:
+            looked_at = 0
+            yield None
     diff, line = "", 0
     if found:
         diff, line = difference(before.lstrip("\ufeff"), after.lstrip("\ufeff"), count)
@@ -3596,7 +3774,13 @@ def edited(
         lacking = after[error.start : error.start + 1]
         message = "%s lacks the character %r" % (codec, lacking)
         raise Refused("invalid", message) from None
+    _check_size(len(result))
     return result, {"count": count, "diff": diff, "line": line}
+
+
+def _check_size(size: int) -> None:
+    if size > _LARGEST_EDIT:
+        raise Refused("invalid", "the file would become too large to edit")
 
 
 def _text_of(raw: bytes) -> str:
@@ -3616,34 +3800,70 @@ def _replaced(
             each.replace("\r\n", "\n").replace("\n", "\r\n") for each in (old, new)
         )
     place = text.find(old)
-    end = place + len(old)
-    if old and place >= 0 and text.find(old, end) < 0:
-        return text[:place] + new + text[end:], 1
+    if old and place >= 0 and text.find(old, place + 1) < 0:
+        _check_size(len(text) + len(new) - len(old))
+        return text[:place] + new + text[place + len(old) :], 1
     found = text.count(old)
     if found == 0 and crlf and "\n" in old:
         return _replaced_across(text, piece, number)
+    if old and found and not every:
+        found = _often(text, old)
     if found == 0 or (found > 1 and not every):
         _refuse_match(text, old, number, found, lines)
+    _check_size(len(text) + found * (len(new) - len(old)))
     return text.replace(old, new), found
+
+
+def _often(text: str, old: str) -> int:
+    """Return how often a text stands somewhere, also where it overlaps itself.
+
+    Of very many places that overlap not all may be counted.
+    """
+    found, room = 0, _LARGEST_COMPARED
+    place = text.find(old)
+    while place >= 0 and room > 0:
+        found += 1
+        room -= _A_SEARCH + len(old)
+        place = text.find(old, place + 1)
+    return max(found, text.count(old))
 
 
 def _replaced_across(
     text: str, piece: Tuple[str, str, bool], number: int
 ) -> Tuple[str, int]:
     """Replace where some lines end with LF and others with CRLF."""
-    import re
-
     old, new, every = piece
-    parts = old.replace("\r\n", "\n").split("\n")
-    expression = re.compile("\r?\n".join(map(re.escape, parts)))
-    places = [match.start() for match in expression.finditer(text)]
-    if not places or (len(places) > 1 and not every):
-        _refuse_match(text, old, number, len(places), True)
-    plain = new.replace("\r\n", "\n")
+    # An expression that lets a CR be there or not would look again and again.
+    there, wanted, plain = (each.replace("\r\n", "\n") for each in (text, old, new))
+    found = there.count(wanted) if every else _often(there, wanted)
+    if found == 0 or (found > 1 and not every):
+        _refuse_match(text, old, number, found, True)
     marked = plain.replace("\n", "\r\n")
-    return expression.sub(
-        lambda match: marked if "\r\n" in match.group() else plain, text
-    ), len(places)
+    _check_size(len(text) + found * (len(marked) - len(wanted)))
+    if found > _MOST_ACROSS:
+        raise Refused("invalid", "the text stands in too many places to replace them")
+    out: List[str] = []
+    at = passed = 0
+    place = there.find(wanted)
+    while place >= 0:
+        begin = _further(text, at, place - passed)
+        out += (text[at:begin], plain)
+        at = _further(text, begin, len(wanted))
+        if text.find("\r\n", begin, at) >= 0:
+            out[-1] = marked
+        passed = place + len(wanted)
+        place = there.find(wanted, passed)
+    return "".join(out) + text[at:], found
+
+
+def _further(text: str, at: int, count: int) -> int:
+    """Return the place so many characters after another, CRLF being one."""
+    while count:
+        end = at + count
+        cut = text.startswith("\r\n", end - 1)
+        count = text.count("\r\n", at, end + cut) - cut
+        at = end + cut
+    return at
 
 
 def _refuse_match(text: str, old: str, number: int, found: int, lines: bool) -> None:
@@ -3662,38 +3882,40 @@ def _where(text: str, old: str) -> str:
         line += text.count("\n", at, place)
         at = place
         numbers.append(str(line))
-        place = text.find(old, place + len(old))
+        end = text.find("\n", place)
+        place = text.find(old, end + 1) if end >= 0 else -1
     more = ", ..." if place >= 0 else ""
-    return " (lines %s%s)" % (", ".join(numbers), more) if numbers else ""
+    word = "line" if len(numbers) == 1 and not more else "lines"
+    return " (%s %s%s)" % (word, ", ".join(numbers), more) if numbers else ""
 
 
 #: Lines of a file, lines of a text, and characters of a line that are compared.
 _COMPARED_LINES, _COMPARED_HEIGHT, _COMPARED_WIDTH = 20_000, 40, 300
+#: Words of a file that are compared, and steps to compare some of its lines letter
+#: by letter: while a guest does that, it does nothing else.
+_COMPARED_WORDS, _COMPARED_STEPS = 300_000, 150_000
 _SHOWN_LINES, _SHOWN_WIDTH = 12, 200
 
 
 def _closest(text: str, wanted: List[str]) -> str:
     """Show the lines of a text that are most like those that were wanted."""
-    import difflib
-
-    while len(wanted) > 1 and not wanted[0].strip():
-        wanted = wanted[1:]
-    wanted = [line.strip()[:_COMPARED_WIDTH] for line in wanted[:_COMPARED_HEIGHT]]
+    begin = next((at for at, line in enumerate(wanted) if line.strip()), -1)
+    wanted = _comparable(wanted[begin:][:_COMPARED_HEIGHT])
     lines = text.split("\n", _COMPARED_LINES)[:_COMPARED_LINES]
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index]))
     starts = [place - anchor for place in _alike(lines, wanted[anchor])]
 
     def likeness(start: int) -> float:
         window = lines[max(0, start) : start + len(wanted)]
-        there = "\n".join(line.strip()[:_COMPARED_WIDTH] for line in window)
-        return difflib.SequenceMatcher(None, there, "\n".join(wanted), False).ratio()
+        return _likeness(_comparable(window), wanted)
 
-    best = max(starts, key=likeness, default=None)
-    if best is None or likeness(best) < 0.4:
+    found = [(likeness(start), start) for start in starts]
+    most, best = max(found, key=lambda each: each[0], default=(0.0, 0))
+    if most < 0.4:
         return "Nothing in the file is like it."
     first = max(0, best)
     shown = lines[first : best + len(wanted)]
-    same = [line.strip()[:_COMPARED_WIDTH] for line in shown] == wanted
+    same = _comparable(shown) == wanted
     why = " (it differs in white space alone)" if same else ""
     numbered = [
         "%6d\t%s" % (number, line.rstrip("\r")[:_SHOWN_WIDTH])
@@ -3702,21 +3924,84 @@ def _closest(text: str, wanted: List[str]) -> str:
     return "The closest lines are%s:\n%s" % (why, "\n".join(numbered))
 
 
+def _comparable(lines: List[str]) -> List[str]:
+    return [line.strip()[:_COMPARED_WIDTH] for line in lines]
+
+
 def _alike(lines: List[str], wanted: str) -> List[int]:
     """Return the numbers of the few lines that share most words with another."""
     import heapq
-    import re
 
-    words = set(re.findall(r"\w+|[^\w\s]", wanted))
+    words = set(_words(wanted))
     if not words:
         return []
     scores: List[Tuple[float, int]] = []
+    room = _COMPARED_WORDS
     for number, line in enumerate(lines):
-        there = set(re.findall(r"\w+|[^\w\s]", line[:_COMPARED_WIDTH]))
+        found = _words(line[:_COMPARED_WIDTH])
+        room -= len(found)
+        if room < 0:
+            break
+        there = set(found)
         common = len(words & there)
         if common:
             scores.append((common / len(words | there), -number))
     return [-number for _, number in heapq.nlargest(3, scores)]
+
+
+def _words(line: str) -> List[str]:
+    import re
+
+    return re.findall(r"\w+|[^\w\s]", line)
+
+
+def _likeness(there: List[str], wanted: List[str]) -> float:
+    """Return how much lines are like others: from 0 to 1, which means the same."""
+    import difflib
+
+    pieces = "\n".join(there), "\n".join(wanted)
+    matcher: Any = difflib.SequenceMatcher(None, *pieces, autojunk=False)
+    find, room = matcher.find_longest_match, _COMPARED_STEPS
+    # To look for a character costs a step for each place that has the same.
+    cost = [0]
+    for char in pieces[0]:
+        cost.append(cost[-1] + 1 + len(matcher.b2j.get(char, ())))
+
+    def find_in_time(begin: int, end: int, *where: int) -> Any:
+        nonlocal room
+        room -= cost[end] - cost[begin]
+        if room < 0:
+            raise TimeoutError
+        return find(begin, end, *where)
+
+    vars(matcher)["find_longest_match"] = find_in_time
+    try:
+        return float(matcher.ratio())
+    except TimeoutError:
+        return _likeness_of_lines(there, wanted)
+
+
+def _likeness_of_lines(there: List[str], wanted: List[str]) -> float:
+    """Return about how much lines are like others, in a few steps."""
+    import difflib
+
+    same = 0.0
+    matcher = difflib.SequenceMatcher(None, there, wanted, False)
+    for _, begin, end, first, last in matcher.get_opcodes():
+        for one, other in zip(there[begin:end], wanted[first:last]):
+            same += _share(one, other) * (len(one) + len(other) + 2)
+    return same / sum(len(line) + 1 for line in there + wanted)
+
+
+def _share(one: str, other: str) -> float:
+    """Return how much of two lines is alike: at both ends, or by their words."""
+    if one == other:
+        return 1
+    begin = _alike_at_begin(one, other)
+    end = _alike_at_end(one, other, min(len(one), len(other)) - begin)
+    words, others = set(_words(one)), set(_words(other))
+    common = len(words & others) / (len(words | others) or 1)
+    return max(common, (begin + end) / max(len(one), len(other)))
 
 
 def difference(before: str, after: str, replaced: int) -> Tuple[str, int]:
@@ -3876,12 +4161,19 @@ def _signed(sign: str, lines: List[str], first: int, last: int) -> Iterator[str]
 
 #: How far a hunk with a line number may have moved.
 _FARTHEST = 500
+#: How many are looked at in one step.
+_LINES_AT_ONCE, _HUNKS_AT_ONCE = 1 << 16, 1 << 6
 #: Bytes of the files of one patch together.
 _LARGEST_PATCHED = 256 << 20
 
 
 def apply_hunks(text: str, hunks: List[Dict[str, Any]]) -> str:
     """Return a text with hunks applied; what they do not name stays as it is."""
+    return str(_done(_applied(text, hunks)))
+
+
+def _applied(text: str, hunks: List[Dict[str, Any]]) -> Any:
+    """Apply hunks, step by step."""
     mark, text = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
     lines = text.split("\n")
     ended = not lines[-1]
@@ -3889,11 +4181,14 @@ def apply_hunks(text: str, hunks: List[Dict[str, Any]]) -> str:
         lines.pop()
     crlf = bool(lines) and 2 * text.count("\r\n") > text.count("\n")
     out: List[str] = []
+    among = Lines(lines, hunks)
     at = drift = 0
     for number, hunk in enumerate(hunks, 1):
+        if number % _HUNKS_AT_ONCE == 0:
+            yield None
         body = [(line[:1], line[1:]) for line in hunk["body"].split("\n")]
         wanted = [line for sign, line in body if sign != "+"]
-        place = _placed(lines, wanted, at, hunk, drift)
+        place = yield from _placed(among, wanted, at, hunk, drift)
         if place is None:
             raise _misplaced(lines, wanted, number, hunk)
         if hunk["line"] is not None:
@@ -3922,11 +4217,12 @@ def _expected(hunk: Dict[str, Any], wanted: List[str]) -> int:
 
 
 def _placed(
-    lines: List[str], wanted: List[str], at: int, hunk: Dict[str, Any], drift: int
+    among: "Lines", wanted: List[str], at: int, hunk: Dict[str, Any], drift: int
 ) -> Any:
     """Return where a hunk's old lines stand, from `at` on; None if nowhere."""
+    lines = among.lines
     for anchor in hunk["anchors"]:
-        found = _find_anchor(lines, anchor, at)
+        found = yield from among.anchor(anchor, at)
         if found is None:
             raise Refused("hunk", "there is no line %r%s" % (anchor, _after(at)))
         at = found + 1
@@ -3936,19 +4232,14 @@ def _placed(
     if hunk["line"] is None:
         if not wanted:
             return at if hunk["anchors"] else len(lines)
-        return _nearest(lines, wanted, range(at, last + 1))
+        return (yield from among.nearest(wanted, at, at, last))
     expected = _expected(hunk, wanted) + drift
     if not wanted:
         return min(max(at, expected), len(lines))
-    around = sorted(
-        range(max(at, expected - _FARTHEST), min(last, expected + _FARTHEST) + 1),
-        key=lambda place: abs(place - expected),
-    )
-    return _nearest(lines, wanted, around)
-
-
-def _nearest(lines: List[str], wanted: List[str], places: Any) -> Optional[int]:
-    return next((each for each in places if _stands(lines, wanted, each)), None)
+    first, last = max(at, expected - _FARTHEST), min(last, expected + _FARTHEST)
+    if first <= expected <= last and _stands(lines, wanted, expected):
+        return expected
+    return (yield from among.nearest(wanted, expected, first, last))
 
 
 def _stands(lines: List[str], wanted: List[str], place: int) -> bool:
@@ -3958,13 +4249,121 @@ def _stands(lines: List[str], wanted: List[str], place: int) -> bool:
     )
 
 
-def _find_anchor(lines: List[str], anchor: str, at: int) -> Optional[int]:
-    for strict in (True, False):
-        for number in range(at, len(lines)):
-            line = lines[number].rstrip("\r")
-            if line == anchor or (not strict and line.strip() == anchor.strip()):
-                return number
-    return None
+class Lines:
+    """The lines of a text, and where those of hunks stand among them.
+
+    Each is looked at a few times, however many hunks there are and however long;
+    None is yielded in between, for others to have their turn.
+    """
+
+    def __init__(self, lines: List[str], hunks: List[Dict[str, Any]]) -> None:
+        self.lines = lines
+        self._hunks = hunks
+        self._bare: Dict[bool, List[str]] = {}
+        self._last: Dict[bool, Dict[str, int]] = {}
+
+    def nearest(self, wanted: List[str], expected: int, first: int, last: int) -> Any:
+        """Return the place where lines stand that is nearest to the expected."""
+        best: Optional[int] = None
+        for place in self._standing(wanted, first, last):
+            if place is None:
+                yield None
+                continue
+            if best is None or abs(place - expected) < abs(best - expected):
+                best = place
+            if place >= expected:
+                break
+        return best
+
+    def _standing(
+        self, wanted: List[str], first: int, last: int
+    ) -> Iterator[Optional[int]]:
+        """Yield the places from `first` to `last` where lines stand, in order.
+
+        No line is looked at again, after Knuth, Morris and Pratt.
+        """
+        # What has CR itself may stand for a line that has as much or one more.
+        marked = any(line.endswith("\r") for line in wanted)
+        there = self._without_cr(marked)
+        sought = [line.rstrip("\r") for line in wanted] if marked else wanted
+        overlaps = _overlaps(sought)
+        same = 0
+        for at in range(first, last + len(sought)):
+            line = there[at]
+            while same and line != sought[same]:
+                same = overlaps[same - 1]
+            same += line == sought[same]
+            if same == len(sought):
+                same = overlaps[same - 1]
+                place = at + 1 - len(sought)
+                if not marked or _stands(self.lines, wanted, place):
+                    yield place
+                if marked:
+                    yield None
+            if at % _LINES_AT_ONCE == _LINES_AT_ONCE - 1:
+                yield None
+
+    def _without_cr(self, every: bool) -> List[str]:
+        """Return the lines without the CR at their ends, or without all of them."""
+        if every not in self._bare:
+            bare = self.lines
+            if "\r" in "".join(bare):
+                strip = _without_all_cr if every else _without_one_cr
+                bare = list(map(strip, bare))
+            self._bare[every] = bare
+        return self._bare[every]
+
+    def anchor(self, wanted: str, at: int) -> Any:
+        """Return the first line from `at` on that is an anchor; None if none is.
+
+        White space around it is overlooked only where it is nowhere as it is.
+        """
+        for loose, key in ((False, wanted), (True, wanted.strip())):
+            if loose not in self._last:
+                self._last[loose] = yield from self._last_anchors(loose)
+            for number in range(at, self._last[loose].get(key, -1) + 1):
+                if _anchored(self.lines[number], loose) == key:
+                    return number
+                if number % _LINES_AT_ONCE == _LINES_AT_ONCE - 1:
+                    yield None
+        return None
+
+    def _last_anchors(self, loose: bool) -> Any:
+        """Return the last line of each anchor that the hunks name."""
+        anchors = (anchor for hunk in self._hunks for anchor in hunk["anchors"])
+        keys = {anchor.strip() if loose else anchor for anchor in anchors}
+        found: Dict[str, int] = {}
+        lines = map(str.strip, self.lines) if loose else self._without_cr(True)
+        for number, line in enumerate(lines):
+            if line in keys:
+                found[line] = number
+            if number % _LINES_AT_ONCE == _LINES_AT_ONCE - 1:
+                yield None
+        return found
+
+
+def _without_one_cr(line: str) -> str:
+    return line[:-1] if line.endswith("\r") else line
+
+
+def _without_all_cr(line: str) -> str:
+    return line.rstrip("\r")
+
+
+def _anchored(line: str, loose: bool) -> str:
+    return line.strip() if loose else line.rstrip("\r")
+
+
+def _overlaps(lines: List[str]) -> List[int]:
+    """Return how many lines each begin of some ends with that it begins with."""
+    sizes = [0]
+    same = 0
+    for line in lines[1:]:
+        while same and line != lines[same]:
+            same = sizes[same - 1]
+        same += line == lines[same]
+        sizes.append(same)
+    return sizes
 
 
 def _after(at: int) -> str:
@@ -4007,7 +4406,7 @@ def patch_files(changes: List[Dict[str, Any]]) -> Any:
     held: Dict[bytes, Held] = {}
     for change in changes:
         try:
-            _patch_one(held, change)
+            yield from _patch_one(held, change)
         except (OSError, Refused) as error:
             _note_path(error, change["path"])
             raise
@@ -4032,7 +4431,8 @@ def _note_path(error: Any, path: bytes) -> None:
         error.path = path
 
 
-def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
+def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> Any:
+    """Change one file, step by step."""
     adds = change["kind"] == "add"
     to: bytes = change["target"] or change["path"]
     moves = to != change["path"]
@@ -4044,7 +4444,7 @@ def _patch_one(held: Dict[bytes, Held], change: Dict[str, Any]) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such file")
     content = b"" if adds else source.content or b""
     if change["hunks"]:
-        content = patched(content, change["hunks"])
+        content = yield from _patched(content, change["hunks"])
     if change["kind"] == "delete":
         if change["hunks"] and content:
             raise Refused("hunk", "the file holds more than the patch removes")
@@ -4079,12 +4479,17 @@ def _real_folder(path: bytes) -> bytes:
 
 
 def patched(content: bytes, hunks: List[Dict[str, Any]]) -> bytes:
+    """Return a file's content with hunks applied."""
+    return bytes(_done(_patched(content, hunks)))
+
+
+def _patched(content: bytes, hunks: List[Dict[str, Any]]) -> Any:
     found = decoded(content)
     if found is None:
         raise Refused("hunk", "the file is no text")
     text, codec = found
     try:
-        return apply_hunks(text, hunks).encode(codec)
+        return (yield from _applied(text, hunks)).encode(codec)
     except UnicodeEncodeError as error:
         message = "%s lacks a character: %s" % (codec, error.reason)
         raise Refused("invalid", message) from None
@@ -4556,15 +4961,38 @@ def _matcher(
     if len(re.findall(r"\*+", pattern)) <= _FEW and pattern.count("{") <= _FEW:
         return match
     _signal.signal(_signal.SIGALRM, _too_late)
-    return lambda path: _in_time(match, path)
+    return Hurried(match, pattern).match
+
+
+class TooLate(Exception):
+    """An expression did not come to an end in time."""
 
 
 def _too_late(*_: Any) -> None:
-    raise Refused("invalid", "the pattern takes too long to match")
+    raise TooLate
+
+
+class Hurried:
+    """Matches by an expression, until a path on which it takes long."""
+
+    def __init__(self, match: Callable[[Any], Any], pattern: str) -> None:
+        self._fast: Optional[Callable[[Any], Any]] = match
+        self._pattern = pattern
+        self._ways: Optional[Ways] = None
+
+    def match(self, path: Any) -> Any:
+        """Whether it matches, surely within a time that the lengths bound."""
+        try:
+            if self._fast is not None:
+                return _in_time(self._fast, path)
+        except TooLate:
+            self._fast = None
+        if self._ways is None:
+            self._ways = Ways(self._pattern)
+        return self._ways.match(path if isinstance(path, str) else os.fsdecode(path))
 
 
 def _in_time(match: Callable[[Any], Any], path: Any) -> Any:
-    """Match, unless a name was made on which many stars never come to an end."""
     _signal.setitimer(_signal.ITIMER_REAL, _LONGEST_MATCH)
     try:
         return match(path)
@@ -4593,15 +5021,21 @@ def _digested(path: bytes, found: os.stat_result, fields: Dict[str, Any]) -> Any
 def _digest_of(path: bytes) -> Any:
     """Return a file's digest, step by step."""
     try:
-        fd, _ = _open_regular(path)
+        fd, found = _open_regular(path)
     except (OSError, Refused):
         return b""
     try:
         digest = _sha256()
-        for data in iter(lambda: os.read(fd, 4 * PIECE), b""):
+        # What grows is read up to where it was; some of /proc has no end.
+        left = found.st_size or _LARGEST_SURVEYED
+        while left > 0:
+            data = os.read(fd, min(left, 4 * PIECE))
+            if not data:
+                return digest.digest()
             digest.update(data)
+            left -= len(data)
             yield None
-        return digest.digest()
+        return digest.digest() if found.st_size else b""
     finally:
         os.close(fd)
 
@@ -4716,9 +5150,12 @@ class Worker(Job):
         *,
         takes: bool = False,
         timeout: Optional[float] = None,
+        late: str = "",
     ) -> None:
         Job.__init__(self, peer, stream)
         self._sink: Optional[Sink] = None
+        #: What refuses one that was too slow; what it has found counts if "".
+        self._refusal = late
         self._late = False
         self._answered_all = False
         self._stops = 0
@@ -4806,7 +5243,9 @@ class Worker(Job):
     def drained(self) -> None:
         if self._source.open or not self._answered_all:
             return
-        if self._late:
+        if self._late and self._refusal:
+            self.fail(Refused("invalid", self._refusal))
+        elif self._late:
             self.finish({"late": True})
         elif not self._raw:
             self.fail(Refused("internal", "the worker died"))
@@ -4887,7 +5326,8 @@ def _work(
 #: line number, and the lengths of path, line, and the counts of context lines.
 MATCH = struct.Struct(">IIIHH")
 _LONGEST_LINE = 16384
-_LARGEST_SEARCHED = 64 << 20
+#: Bytes of a file that are searched at once, and by which it then goes on.
+_LARGEST_SEARCHED, _FURTHER = 64 << 20, 16 << 20
 _CONTEXT = 100
 #: Bytes of matches after which a search ends, its limit or not.
 _LARGEST_FOUND = 32 << 20
@@ -4905,6 +5345,7 @@ _AHEAD, _MOST_WAITING, _MOST_SCOUTS = 3, 64, 3
 _PATIENT = 2
 _HOLDS, _LACKS, _UNREADABLE = b"+-!"
 _TO_SCOUT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
+_TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _UTF16_MARKS = (b"\xfe\xff", b"\xff\xfe")
 #: Files that are looked at together, and how much of each.
 _TOGETHER, _HEAD = 32, 8192
@@ -5043,6 +5484,8 @@ class Search:
     def __init__(self, fields: Dict[str, Any], write: Callable[[bytes], None]) -> None:
         self.files = 0
         self.skipped: List[bytes] = []
+        #: Files that were not searched to the end, being too large.
+        self.partial: List[bytes] = []
         self._write = write
         self._mode: str = fields.get("mode", "content")
         self._multiline: bool = fields.get("multiline", False)
@@ -5063,6 +5506,7 @@ class Search:
         return {
             "files": self.files,
             "skipped": self.skipped[:50],
+            "partial": self.partial[:50],
             "truncated": self._cut,
         }
 
@@ -5074,20 +5518,48 @@ class Search:
             return True
         return text is None or self.look(path, text)
 
-    def look(self, path: bytes, text: str) -> bool:
+    def look(self, path: bytes, text: Union[str, Long]) -> bool:
         """Search one file; returns whether to go on."""
+        if isinstance(text, Long):
+            return self._look_on(path, text)
         if self._mode == "content":
-            return self._tell_lines(path, text)
-        spans = self._spans(text)
+            return self._tell_lines(path, Part(text))
+        return self._tell_count(path, [Part(text)])
+
+    def _look_on(self, path: bytes, long: Long) -> bool:
+        """Search a file that is too long to be taken at once."""
+        try:
+            if self._mode == "content":
+                parts = long.parts(self._before, self._after, self._multiline)
+                more = all(self._tell_lines(path, part) for part in parts)
+            else:
+                more = self._tell_count(path, long.parts(0, 0, self._multiline))
+        finally:
+            long.close()
+        if not long.whole:
+            self.partial.append(path)
+        return more
+
+    def _tell_count(self, path: bytes, parts: Iterable[Part]) -> bool:
+        spans = (span for part in parts for span in self._spans_of(part))
         if self._mode == "files":
             return next(spans, None) is None or self._tell(path, 0)
         count = sum(1 for _ in spans)
         return not count or self._tell(path, count)
 
-    def _tell_lines(self, path: bytes, text: str) -> bool:
+    def _spans_of(self, part: Part) -> Iterator[Tuple[int, int]]:
+        """Yield those that begin in what a part is about."""
+        for span in self._spans(part.text):
+            if span[0] >= part.end:
+                return
+            if span[0] >= part.begin:
+                yield span
+
+    def _tell_lines(self, path: bytes, part: Part) -> bool:
         lines: List[str] = []
+        text = part.text
         number = at = 0
-        for first, last in self._spans(text):
+        for first, last in self._spans_of(part):
             if not lines:
                 lines = text.split("\n")
                 if not lines[-1]:
@@ -5098,7 +5570,8 @@ class Search:
             before = lines[max(0, number - self._before) : number]
             after = lines[number + height : number + height + self._after]
             found = "\n".join(lines[number : number + height])
-            if not self._tell(path, number + 1, found, before + after, len(before)):
+            shown = part.line + number + 1
+            if not self._tell(path, shown, found, before + after, len(before)):
                 return False
         return True
 
@@ -5209,7 +5682,95 @@ def _write_all(fd: int, data: Union[bytes, memoryview]) -> None:
             done += os.write(fd, view[done:])
 
 
-def _searchable(path: bytes) -> Optional[str]:
+class Part:
+    """Lines of a text, with what may be shown around them."""
+
+    def __init__(
+        self, text: str, begin: int = 0, end: Optional[int] = None, line: int = 0
+    ) -> None:
+        self.text = text
+        #: Where the lines are in the text that it is about.
+        self.begin, self.end = begin, len(text) + 1 if end is None else end
+        #: How many lines are before the text.
+        self.line = line
+
+
+class Long:
+    """A text file that is searched part by part."""
+
+    def __init__(self, fd: int, data: bytes) -> None:
+        self._fd = fd
+        self._data = data
+        #: Whether its parts are all of it, as far as they were asked for.
+        self.whole = True
+
+    def close(self) -> None:
+        """Give back the descriptor."""
+        os.close(self._fd)
+
+    def parts(self, before: int, after: int, at_once: bool) -> Iterator[Part]:
+        """Yield its parts, each with so many more lines before and after.
+
+        What must be seen at once has one part, and so may not be whole.
+        """
+        data = self._data
+        if at_once or data.startswith(_UTF16_MARKS):
+            self.whole = not self._more()
+            yield Part(text_to_search(data) or "")
+            return
+        begin = line = 0
+        more = b"-"
+        while more:
+            more = self._more()
+            end = _lines_before(data, begin, after) if more else len(data)
+            if end <= begin and more and len(data) < 2 * _LARGEST_SEARCHED:
+                data += more
+                continue
+            if end <= begin and more:  # a line too long to go on from
+                self.whole, more, end = False, b"", len(data)
+            if b"\0" in data:
+                self.whole = False
+                return
+            yield _part(data, begin, end, line)
+            keep = _lines_back(data, end, before)
+            line += data.count(b"\n", 0, keep)
+            data, begin = data[keep:] + more, end - keep
+
+    def _more(self) -> bytes:
+        try:
+            return os.read(self._fd, _FURTHER)
+        except OSError:
+            self.whole = False
+            return b""
+
+
+def _part(data: bytes, begin: int, end: int, line: int) -> Part:
+    pieces = data[:begin], data[begin:end], data[end:]
+    texts = [each.decode("utf-8", "replace").replace("\r\n", "\n") for each in pieces]
+    head = 0 if begin else 1
+    if not line and texts[head].startswith("\ufeff"):
+        texts[head] = texts[head][1:]
+    first = len(texts[0])
+    last = len(texts[2]) and first + len(texts[1])
+    return Part("".join(texts), first, last or None, line)
+
+
+def _lines_before(data: bytes, begin: int, after: int) -> int:
+    """Return where whole lines end that so many more come after; 0 if nowhere."""
+    end = len(data)
+    for _ in range(after + 1):
+        end = data.rfind(b"\n", begin, max(end, begin))
+    return end + 1
+
+
+def _lines_back(data: bytes, end: int, before: int) -> int:
+    """Return where the lines begin that are so many before one."""
+    for _ in range(before):
+        end = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    return end
+
+
+def _searchable(path: bytes) -> Optional[Union[str, Long]]:
     """Return the text of a file to search, None for a binary one."""
     fd, _ = _open_regular(path)
     try:
@@ -5218,6 +5779,9 @@ def _searchable(path: bytes) -> Optional[str]:
             return None
         if len(data) == _SAMPLE:
             data = _rest(fd, data)
+        if len(data) >= _LARGEST_SEARCHED:
+            binary = b"\0" in data and not data.startswith(_UTF16_MARKS)
+            return None if binary else Long(os.dup(fd), data)
     finally:
         os.close(fd)
     return text_to_search(data)
@@ -5466,49 +6030,79 @@ class Finder:
         self._room = bytearray(_SAMPLE + 1)
         self._pointer = (ctypes.c_char * len(self._room)).from_buffer(self._room)
         self._strstr = ctypes.PyDLL(None).strstr
-        self._strstr.restype = ctypes.c_void_p
+        self._strstr.restype = ctypes.c_char_p
 
     def marks(self, shelves: List[Shelf]) -> bytes:
         """Return a mark for each file."""
         marks = bytearray()
-        for shelf in shelves:
-            try:
-                folder = os.open(shelf.prefix, _TO_SCOUT | os.O_DIRECTORY)
-            except OSError:
-                marks += bytes([_UNREADABLE]) * len(shelf.names)
-                continue
-            try:
-                for at in range(0, len(shelf.names), _TOGETHER):
-                    marks += self._marks_in(folder, shelf.names[at : at + _TOGETHER])
-            finally:
-                os.close(folder)
+        try:
+            back = os.open(b".", _TO_RETURN)
+        except OSError:  # no descriptor left
+            return bytes([_UNREADABLE]) * sum(len(each.names) for each in shelves)
+        try:
+            for shelf in shelves:
+                marks += self._marks_on(shelf)
+        finally:
+            _return_to(back)
         return bytes(marks)
 
-    def _marks_in(self, folder: int, names: List[bytes]) -> bytearray:
-        marks = bytearray([_LACKS]) * len(names)
-        heads: List[bytes] = []
-        for name in names:
-            # From its directory a file is found faster than by a whole path.
+    def _marks_on(self, shelf: Shelf) -> bytearray:
+        # From its directory a file is found faster than by a whole path.
+        try:
+            folder = os.open(shelf.prefix, _TO_SCOUT | os.O_DIRECTORY)
             try:
-                fd = os.open(name, _TO_SCOUT, dir_fd=folder)
-                try:
-                    head = os.read(fd, _HEAD)
-                    if len(head) == _HEAD and self._holds(fd, head):
-                        marks[len(heads)] = _HOLDS
-                finally:
-                    os.close(fd)
-            except OSError:
-                marks[len(heads)] = _UNREADABLE
-                head = b""
-            heads.append(head)
-        # Most often one look at all of them is enough.
+                os.fchdir(folder)
+            finally:
+                os.close(folder)
+        except OSError:
+            return bytearray([_UNREADABLE]) * len(shelf.names)
+        marks = bytearray()
+        for at in range(0, len(shelf.names), _TOGETHER):
+            marks += self._marks_of(shelf.names[at : at + _TOGETHER])
+        return marks
+
+    def _marks_of(self, names: List[bytes]) -> bytearray:
+        """Return the marks of some files in the current directory."""
+        opened: List[int] = []
+        try:
+            opened.extend(map(os.open, names, repeat(_TO_SCOUT)))
+            heads = list(map(os.read, opened, repeat(_HEAD)))
+            return self._marks_by(heads, opened)
+        except OSError:
+            if len(names) == 1:
+                return bytearray([_UNREADABLE])
+        finally:
+            _close_all(opened)
+        # One by one they say which it is, and need no more descriptors than one.
+        return bytearray().join(self._marks_of([name]) for name in names)
+
+    def _marks_by(self, heads: List[bytes], opened: List[int]) -> bytearray:
+        marks = bytearray([_LACKS]) * len(heads)
+        self._mark_heads(heads, marks)
+        if _HEAD in map(len, heads):
+            for at, head in enumerate(heads):
+                if len(head) == _HEAD and self._holds(opened[at], head):
+                    marks[at] = _HOLDS
+        return marks
+
+    def _mark_heads(self, heads: List[bytes], marks: bytearray) -> None:
+        """Mark the files whose heads hold the text, or may in another encoding."""
         together = b"\n".join(heads)
-        marked = max(heads) >= _UTF16_MARKS[0]
-        if marked or b"\0" in together or self._strstr(together, self._text):
+        if max(heads) >= _UTF16_MARKS[0] or b"\0" in together:
             for at, head in enumerate(heads):
                 if self._strstr(head, self._text) or head.startswith(_UTF16_MARKS):
                     marks[at] = _HOLDS
-        return marks
+            return
+        # Most often one look at all of them is enough.
+        rest = self._strstr(together, self._text)
+        if rest is None:
+            return
+        end = 0
+        for at, head in enumerate(heads):
+            end += len(head) + 1
+            if rest is not None and len(together) - len(rest) < end:
+                marks[at] = _HOLDS
+                rest = self._strstr(together[end:], self._text)
 
     def _holds(self, fd: int, head: bytes) -> bool:
         """Whether a file that is longer than its head may hold the text."""
@@ -5517,8 +6111,8 @@ class Finder:
         room, reach = self._room, len(self._text) - 1
         free = memoryview(room)[reach:_SAMPLE]
         room[:reach] = head[len(head) - reach :]
-        whole, binary = len(head), b"\0" in head
-        while whole < _LARGEST_SEARCHED and not binary:
+        binary = b"\0" in head
+        while not binary:
             more = os.readv(fd, [free])
             size = reach + more
             room[size] = 0
@@ -5526,17 +6120,35 @@ class Finder:
                 return True
             if more < len(free):
                 break
-            whole, binary = whole + more, room.find(0, 0, size) >= 0
+            binary = room.find(0, 0, size) >= 0
             room[:reach] = room[size - reach : size]
         return False
+
+
+def _return_to(folder: int) -> None:
+    """Work in a directory again, if that is allowed; closes it."""
+    try:
+        os.fchdir(folder)
+    except OSError:
+        pass  # all paths that follow are absolute
+    os.close(folder)
+
+
+def _close_all(opened: List[int]) -> None:
+    """Close descriptors that were opened one after another, at one stroke."""
+    if opened and opened == list(range(opened[0], opened[0] + len(opened))):
+        os.closerange(opened[0], opened[-1] + 1)
+        return
+    for fd in opened:
+        os.close(fd)
 
 
 class Ripgrep:
     """Finds the files of a tree that match; what matches is for us to say.
 
-    It reads Rust's expressions. What it may read otherwise than Python is not
-    given to it, what it refuses is done without it, and what it finds is looked
-    at again: so the results are the same as without it.
+    It reads Rust's expressions. It is given one that matches wherever Python's
+    does, and maybe elsewhere; what it refuses is done without it, and what it
+    finds is looked at again: so the results are the same as without it.
     """
 
     def __init__(self, argv: List[bytes], files: Files, exact: bool) -> None:
@@ -5561,7 +6173,10 @@ class Ripgrep:
         cls, fields: Dict[str, Any], files: Files, path: bytes, root: bytes
     ) -> Optional[Ripgrep]:
         """Start it, where there is one, and it understands, and it pays."""
-        if fields.get("multiline", False) or _reads_otherwise(fields):
+        if fields.get("multiline", False):
+            return None
+        expression = ripgrep_expression(fields)
+        if expression is None:
             return None
         if not files.folder or not files.many():
             return None
@@ -5575,7 +6190,7 @@ class Ripgrep:
         names = _ripgrep_names(fields)
         for name in names or ():
             argv += [b"--type-add=wanted:" + name, b"--type=wanted"]
-        argv.append(b"--regexp=" + os.fsencode(fields["pattern"]))
+        argv.append(b"--regexp=" + expression.encode())
         return cls(argv + [b"--", b"./"], files, names is not None)
 
     def candidates(self, search: Search) -> Iterator[bytes]:
@@ -5642,12 +6257,9 @@ def _ripgrep_options(fields: Dict[str, Any]) -> List[bytes]:
         b"--files-with-matches",
         b"--null",
         b"--stats",
-        b"--crlf",
         b"--no-follow",
         b"--ignore-case" if fields["ignore_case"] else b"--case-sensitive",
     ]
-    if fields["literal"]:
-        options.append(b"--fixed-strings")
     if fields.get("hidden", True):
         options.append(b"--hidden")
     if fields.get("ignored", True):
@@ -5656,19 +6268,93 @@ def _ripgrep_options(fields: Dict[str, Any]) -> List[bytes]:
     return options + [b"--glob=!" + name for name in sorted(_VERSION_CONTROL)]
 
 
-def _reads_otherwise(fields: Dict[str, Any]) -> bool:
-    """Whether Rust's expressions may mean something else than Python's."""
+def ripgrep_expression(fields: Dict[str, Any]) -> Optional[str]:
+    """Return an expression of Rust's that matches wherever Python's does.
+
+    None if none is known. Where the two may differ, which is about characters
+    that are not ASCII and bytes that are no text, it takes any of these.
+    """
     import re
 
-    pattern = fields["pattern"]
-    if "\n" in pattern or "\r" in pattern or "\0" in pattern or not pattern:
-        return True
+    pattern, either = fields["pattern"], fields["ignore_case"]
+    if not pattern or re.search(_UNSURE, pattern):
+        return None
+    if either and not pattern.isascii():
+        return None
     if fields["literal"]:
-        return False
+        return "".join(_rust_character(each, either) for each in pattern)
     # Sets of sets, flags and names, {,n}, \Z, \<, octals, ends of line.
     sets, groups, repeats = r"\[[^\]]*(?:&&|--|~~|\[)", r"\(\?(?!:)", r"\{,"
-    escapes = r"\\[^dDwWsSbt.()\[\]{}|*+?^$/\\-]"
-    return any(re.search(each, pattern) for each in (sets, groups, repeats, escapes))
+    escapes = r"\\[^dDwWsSbBt.()\[\]{}|*+?^$/\\-]|\[(?:\\.|[^\\\]])*\\[bB]"
+    if any(re.search(each, pattern) for each in (sets, groups, repeats, escapes)):
+        return None
+    parts = re.findall(_RUST_PARTS, pattern, re.DOTALL)
+    if not either:
+        _keep_ends_of_words(parts)
+    return "".join(_rust_part(part, either) for part in parts)
+
+
+def _keep_ends_of_words(parts: List[str]) -> None:
+    """Ask for the ends of words where a character that is ASCII surely is in one."""
+    for at, part in enumerate(parts):
+        if part == "\\b":
+            follows = parts[at + 1 : at + 3] + ["", ""]
+            sure = not follows[1] or follows[1] not in "*?{"
+            before = parts[at - 1] if at else ""
+            if (sure and _is_of_word(follows[0])) or _is_of_word(before):
+                parts[at] = _END_OF_WORD
+
+
+def _is_of_word(part: str) -> bool:
+    return part.isascii() and (part.isalnum() or part == "_")
+
+
+_RUST_PARTS = r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|."
+#: What is not ASCII: a character, or bytes that are none.
+_BEYOND = r"[\x80-\xff]+"
+_END_OF_WORD = r"(?-u:\b)"
+#: Parts that the two read otherwise. That a word begins or ends is seldom asked.
+_IN_RUST = {
+    _END_OF_WORD: _END_OF_WORD,
+    ".": r"(?-u:[\x00-\x09\x0b-\x7f]|%s)" % _BEYOND,
+    "\\d": r"(?-u:[0-9]|%s)" % _BEYOND,
+    "\\D": r"(?-u:[\x00-\x09\x0b-/:-\x7f]|%s)" % _BEYOND,
+    "\\w": r"(?-u:[0-9A-Z_a-z]|%s)" % _BEYOND,
+    "\\W": r"(?-u:[\x00-\x09\x0b-/:-@\[-^`{-\x7f]|%s)" % _BEYOND,
+    "\\s": r"(?-u:[\x09\x0b-\x0d\x1c-\x20]|%s)" % _BEYOND,
+    "\\S": r"(?-u:[\x00-\x08\x0e-\x1b!-\x7f]|%s)" % _BEYOND,
+    "\\b": "",
+    "\\B": "",
+    "\\t": r"\x09",
+    "$": r"(?:\x0d?$)",
+}
+
+
+def _rust_part(part: str, either: bool) -> str:
+    if part in _IN_RUST:
+        return _IN_RUST[part]
+    if part.startswith("[") and len(part) > 1:
+        return _rust_set(part, either)
+    if part.startswith("\\"):
+        return _rust_character(part[1], either)
+    return _rust_character(part, either) if part in "iI" else part
+
+
+def _rust_set(part: str, either: bool) -> str:
+    import re
+
+    if not part.isascii():
+        return _IN_RUST["."]
+    escapes = set(re.findall(r"\\.", part))
+    spaces = r"|[\x1c-\x1f]" if escapes & {"\\s", "\\S"} else ""
+    wide = either or part[1] == "^" or escapes & {"\\" + each for each in "dDwWsS"}
+    return "(?-u:%s%s%s)" % (part, spaces, "|" + _BEYOND if wide else "")
+
+
+def _rust_character(char: str, either: bool) -> str:
+    if either and char in "iI":
+        return "[i\u0130\u0131]"  # to Rust these are no I of another case
+    return char if char.isalnum() or not char.isascii() else "\\x%02x" % ord(char)
 
 
 def _knows_rules(top: bytes, root: bytes) -> bool:
@@ -6686,6 +7372,15 @@ class Peer:
             return
         follow = fields["op"] != "remove" and fields.get("follow", True)
         self._confine_path(fields.get("path", b""), follow, fields["op"] in _ON_PATHS)
+        if fields.get("spool") is not None:
+            self._confine_spool(fields["spool"])
+
+    def _confine_spool(self, path: bytes) -> None:
+        try:
+            self._confine_path(path, False, True)
+        except (OSError, Refused) as error:
+            _note_path(error, path)
+            raise
 
     def _confine_change(self, change: Dict[str, Any]) -> None:
         # What a link leads to is read, even where the link alone is replaced.
@@ -6803,7 +7498,15 @@ def _scan(peer: Peer, stream: int, fields: Dict[str, Any]) -> Job:
         peer,
         stream,
         lambda _reader, writer: _carried(scan_tree(fields, root), writer),
+        timeout=None if fields["digest"] else _LONGEST_SCAN,
+        late=_SLOW_SCAN % _LONGEST_SCAN,
     )
+
+
+_SLOW_SCAN = (
+    "looking for names took longer than %g s; look below a directory further down, "
+    "or, if files such as .gitignore hold very many patterns, include ignored files"
+)
 
 
 def _prepare_workers(*modules: str) -> None:
@@ -6815,6 +7518,15 @@ def _prepare_workers(*modules: str) -> None:
     for expression in (_SIMPLE_SETS, _BEYOND_LINES, _UNSURE):
         re.compile(expression)
     re.compile(_PARTS, re.DOTALL)
+
+
+def _done(work: Any) -> Any:
+    """Do a generator's work at one stroke; returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
 
 
 def _carried(work: Any, writer: int) -> Dict[str, Any]:

@@ -54,6 +54,7 @@ class Hunt:
         self._until = time.monotonic() + op.timeout
         self._found: list[bytes] = []
         self._skipped: list[str] = []
+        self._partial: list[str] = []
         self._files = 0
         self._cut = self._late = False
 
@@ -82,6 +83,8 @@ class Hunt:
             self._files,
             self._late or self._cut,
             tuple(self._skipped[:50]),
+            self._late,
+            tuple(self._partial[:50]),
         )
 
     @property
@@ -157,6 +160,11 @@ class Hunt:
             for name, entry in wanted.items()
             if name in files
         ]
+        self._partial += [
+            entry.path
+            for name, entry in wanted.items()
+            if entry.size > _LARGEST and _is_text(files.get(name, b"\0"))
+        ]
         told = await aside.ask({"files": pairs}, timeout=self._left)
         self._found.append(told["found"])
         self._cut = self._cut or told["cut"]
@@ -179,6 +187,10 @@ def _fields(op: Search) -> dict[str, Any]:
         "limit": op.limit,
         "offset": op.offset,
     }
+
+
+def _is_text(data: bytes) -> bool:
+    return b"\0" not in data or data.startswith(_UTF16)
 
 
 def _name(top: str, entry: Entry) -> bytes:

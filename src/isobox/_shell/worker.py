@@ -101,7 +101,7 @@ class Keeping:
 
     def _matches(self) -> Callable[[bytes], bool]:
         fields = self._fields
-        compiled = [self._matcher(each) for each in fields["patterns"]]
+        compiled = [self._agent._matcher(each) for each in fields["patterns"]]
         typed = [self._matcher(each) for each in fields["types"]]
 
         def matches(path: bytes) -> bool:

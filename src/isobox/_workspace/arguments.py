@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
@@ -18,6 +18,8 @@ from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from isobox._approval.question import Approve
+    from isobox._core.ops import Body
+    from isobox._egress.secret import Secret
     from isobox._workspace.skills.package import Source
 
 #: Bytes of one argument, or of a variable with its name, that the kernel takes
@@ -28,6 +30,7 @@ _LONGEST_TOGETHER: Final = 2 << 20
 _LATEST: Final = 1_000_000_000
 #: Bytes of all labels.
 _LABELS: Final = 1 << 16
+_BYTES: Final = (bytes, bytearray, memoryview)
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _Value = TypeVar("_Value", str, str | None)
 _Thing = TypeVar("_Thing")
@@ -124,15 +127,130 @@ def _require(name: str, value: object, kinds: tuple[type, ...], what: str) -> No
         raise InvalidArgumentError(f"{name}={value!r:.200} is not {what}")
 
 
+def text(name: str, value: str) -> str:
+    """Return a text.
+
+    Raises:
+        InvalidArgumentError: It is no string.
+    """
+    _require(name, value, (str,), "a string")
+    return value
+
+
+def stdin(given: str | bytes | None) -> bytes | None:
+    """Return what a command reads.
+
+    Raises:
+        InvalidArgumentError: It is neither text nor bytes.
+    """
+    if given is None:
+        return None
+    _require("stdin", given, (str, *_BYTES), "a string or bytes")
+    if isinstance(given, str):
+        return given.encode("utf-8", PATH_ERRORS)
+    return bytes(given)
+
+
+def body(given: str | Body) -> Body:
+    """Return what is to be written, text as UTF-8.
+
+    Raises:
+        InvalidArgumentError: It is neither text, nor bytes, nor pieces that arrive.
+    """
+    kinds = (str, *_BYTES, AsyncIterable)
+    _require("data", given, kinds, "a string, bytes, or an async iterable of bytes")
+    if isinstance(given, str):
+        return given.encode()
+    return given if isinstance(given, AsyncIterable) else bytes(given)
+
+
+def mode(given: int | None) -> int | None:
+    """Return permission bits, or None to leave them.
+
+    Raises:
+        InvalidArgumentError: It is no number, or has others than permission bits.
+    """
+    if given is None:
+        return None
+    _require("mode", given, (int,), "a number such as 0o755")
+    if not 0 <= given <= 0o777:
+        raise InvalidArgumentError(
+            f"mode={given:#o} is not between 0 and 0o777; set-id bits are refused"
+        )
+    return given
+
+
+def encoding(given: str) -> str:
+    """Return the name of an encoding of text.
+
+    Raises:
+        InvalidArgumentError: There is none of this name.
+    """
+    text("encoding", given)
+    try:
+        # One that is not for text is looked up only where there is some.
+        b"\0\0\0\0".decode(given, "replace")
+    except (LookupError, ValueError):
+        raise InvalidArgumentError(
+            f"encoding={given!r:.200} is no encoding of text; give one such as "
+            "'utf-8' or 'latin-1'"
+        ) from None
+    return given
+
+
+def limits(given: Mapping[str, int]) -> dict[str, int]:
+    """Return resource limits by name.
+
+    Raises:
+        InvalidArgumentError: They are no mapping, or one is no whole number.
+    """
+    _require("limits", given, (Mapping,), "a mapping such as {'nofile': 64}")
+    for name, value in given.items():
+        _require("limits: a name", name, (str,), "a string")
+        _require(f"limits: {name[:64]}", value, (int,), "a whole number")
+        count(f"limits: {name[:64]}", value)
+    return dict(given)
+
+
+def _require_mapping(name: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(
+            f'{name}={given!r:.200} is no mapping; give one such as {{"NAME": "value"}}'
+        )
+
+
 def sources(given: Iterable[Source]) -> tuple[Source, ...]:
     """Return where skills come from.
 
     Raises:
-        InvalidArgumentError: It is one path, and no list of them.
+        InvalidArgumentError: It is one path, or no list of them.
     """
-    if isinstance(given, str | bytes | os.PathLike):
+    single = isinstance(given, str | bytes | os.PathLike)
+    if single or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgumentError(f"skills={given!r:.200}: give a list of sources")
     return tuple(given)
+
+
+def attached(given: Iterable[Secret]) -> tuple[Secret, ...]:
+    """Return secrets.
+
+    Raises:
+        InvalidArgumentError: It is one secret and no list of them, or something in
+            it is none.
+    """
+    # Most workspaces have none, and need nothing of what a secret needs.
+    if given == ():
+        return ()
+    from isobox._egress.secret import Secret  # noqa: PLC0415
+
+    wanted = "give a list such as [Secret(...)]"
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgumentError(f"secrets is no list; {wanted}")
+    listed = tuple(given)
+    # What is none may be a value, put there by mistake: nothing of it is shown.
+    if not all(isinstance(each, Secret) for each in cast("Iterable[object]", listed)):
+        raise InvalidArgumentError(f"secrets: one of them is no Secret; {wanted}")
+    return listed
 
 
 def nothing_but_a_script(**others: object) -> None:
@@ -155,6 +273,7 @@ def environment(given: Mapping[str, _Value]) -> dict[str, _Value]:
     Raises:
         InvalidArgumentError: A name or value cannot be one.
     """
+    _require_mapping("env", given)
     for name, value in given.items():
         _require("env: the name", name, (str,), "a string")
         if not name or "=" in name or "\0" in name:
@@ -184,6 +303,7 @@ def labels(given: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InvalidArgumentError: One is no text, or they are more than 64 KiB together.
     """
+    _require_mapping("labels", given)
     for name, value in given.items():
         _require("labels: a name", name, (str,), "a string")
         _require(f"labels: {name[:64]}", value, (str,), "a string")

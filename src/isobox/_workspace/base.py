@@ -20,6 +20,7 @@ from isobox._channel.background import Background, collapsed
 from isobox._core import patch, paths
 from isobox._core.budget import Budget, Spent
 from isobox._core.file_types import globs_of
+from isobox._core.given import is_number
 from isobox._core.ops import (
     Attach,
     Checkpoint,
@@ -43,7 +44,7 @@ from isobox._core.ops import (
     WindowSize,
     Write,
 )
-from isobox._core.results import PATH_ERRORS, ProcessInfo
+from isobox._core.results import ProcessInfo, SnapshotRef
 from isobox._core.spec import Limits, SandboxSpec
 from isobox._core.stack import Perform, compose
 from isobox._layers import Audit, Errors, Guard, Ledger, Limited
@@ -66,6 +67,7 @@ from isobox.errors import (
     PathMissingError,
     UnsupportedError,
     WorkspaceClosedError,
+    WrongEncodingError,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +90,6 @@ if TYPE_CHECKING:
         Patched,
         Process,
         RunResult,
-        SnapshotRef,
         Usage,
     )
     from isobox._core.sandbox import Provider, Sandbox
@@ -100,8 +101,7 @@ if TYPE_CHECKING:
     from isobox._policy.policy import Policy
     from isobox._workspace.arguments import NetworkOption
     from isobox._workspace.mcp.mcps import Answering
-    from isobox._workspace.mcp.server import McpServer
-    from isobox._workspace.mcp.servers import McpStatus
+    from isobox._workspace.mcp.server import McpServer, McpStatus
     from isobox._workspace.mcp.speech import Mcp
     from isobox._workspace.offload.offloads import Offloads
     from isobox._workspace.options import Options
@@ -138,7 +138,8 @@ class WorkspaceBase:
         approve: Answers what a rule asks a person. Nobody, which is a no, if
             None.
         budget: The most that it may spend in its life, over every reset.
-        env: Variables that every command sees. The host's own are not passed.
+        env: Variables that every command sees. The host's own are not passed. None
+            may be the variable of a secret.
         limits: Limits of the workspace and of its commands.
         labels: Free text that travels with the sandbox.
         mcps: MCP servers for every agent and session: McpServers, or a mapping
@@ -187,7 +188,7 @@ class WorkspaceBase:
     ) -> None:
         self.workspace_id = arguments.identifier(workspace_id)
         self._policy = arguments.policy(policy, network)
-        self._secrets = tuple(secrets)
+        self._secrets = arguments.attached(secrets)
         self._approve = arguments.approve(approve)
         self._budget = arguments.instance("budget", budget, Budget)
         self._spent_up: BudgetError | None = None
@@ -200,6 +201,8 @@ class WorkspaceBase:
         self._unexposed: Denials | None = None
         self._limits = arguments.instance("limits", limits, Limits) or _LIMITS
         self._env = arguments.environment(env or {})
+        if self._gate is not None:
+            self._gate.check_environment(self._env)
         self._labels = arguments.labels(labels or {})
         self._sink = sink_for(audit)
         self._audit = Audit(
@@ -456,12 +459,13 @@ class WorkspaceBase:
                 output_limit=output_limit,
                 check=check,
             )
+        fed = arguments.stdin(stdin)
         began = time.monotonic()
         process = await self._spawn(
             command,
             cwd=cwd,
             env=env,
-            stdin=stdin is not None,
+            stdin=fed is not None,
             timeout=timeout,
             idle_timeout=idle_timeout,
             capture=self._limits.output if output_limit is None else output_limit,
@@ -470,7 +474,7 @@ class WorkspaceBase:
             limits=limits,
         )
         try:
-            end = await _fed(process, _encoded(stdin))
+            end = await _fed(process, fed)
         finally:
             await process.aclose()
         result = replace(result_of(end), denials=self._denials(began))
@@ -673,7 +677,7 @@ class WorkspaceBase:
                 capture=arguments.count("output_limit", capture),
                 spool=self._path(spool) if spool is not None else None,
                 user=user,
-                limits=dict(limits or {}),
+                limits=arguments.limits(limits or {}),
                 report=report,
                 label=label,
             )
@@ -711,9 +715,15 @@ class WorkspaceBase:
         """Return a file's content as text; line ends are kept.
 
         Raises:
-            UnicodeDecodeError: It is not in that encoding.
+            WrongEncodingError: It is not in that encoding.
+            InvalidArgumentError: There is no such encoding.
         """
-        return (await self.read_bytes(path)).decode(encoding)
+        arguments.encoding(encoding)
+        data = await self.read_bytes(path)
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise WrongEncodingError(error, path=path) from None
 
     async def read_lines(
         self, path: str, *, start: int = 1, count: int = 2000, width: int = 2000
@@ -734,6 +744,7 @@ class WorkspaceBase:
             PathMissingError: There is no such file.
             PathIsDirectoryError: It is a directory.
             NotRegularFileError: It is a FIFO, a socket or a device.
+            InvalidArgumentError: `start` is 0, or it is a text of over 4 GiB.
         """
         if start == 0:
             raise InvalidArgumentError(
@@ -772,14 +783,13 @@ class WorkspaceBase:
             PathIsDirectoryError: It is a directory.
             StorageError: The file system is full or read-only.
         """
-        if mode is not None and not 0 <= mode <= 0o777:
-            raise InvalidArgumentError(
-                f"mode={mode:#o} is not between 0 and 0o777; set-id bits are refused"
-            )
-        body = data.encode() if isinstance(data, str) else data
-        return await self._do(
-            Write(path=self._path(path), body=body, mode=mode, if_match=if_match)
+        op = Write(
+            path=self._path(path),
+            body=arguments.body(data),
+            mode=arguments.mode(mode),
+            if_match=if_match,
         )
+        return await self._do(op)
 
     async def edit(
         self,
@@ -797,6 +807,7 @@ class WorkspaceBase:
         Raises:
             EditMismatchError: `old` is not there, or more than once and not
                 `replace_all`.
+            InvalidArgumentError: `old` is empty, or the same as `new`.
             ConflictError: The file is not the one that `if_match` named.
         """
         return await self.edit_all(
@@ -827,7 +838,8 @@ class WorkspaceBase:
                 not `replace_all`; the message shows the closest lines.
             ConflictError: The file is not the one that `if_match` named.
             InvalidArgumentError: The file's encoding lacks a character, or the
-                file is over 64 MiB.
+                file is over 64 MiB; an old text is empty, or the same as its new
+                one.
         """
         pieces = tuple(
             Replacement(_utf8(old), _utf8(new), replace_all)
@@ -835,6 +847,11 @@ class WorkspaceBase:
         )
         if not all(piece.old for piece in pieces):
             raise InvalidArgumentError("the text to replace is empty")
+        if any(piece.old == piece.new for piece in pieces):
+            raise InvalidArgumentError(
+                "the old and the new text are the same; give what is to stand there "
+                "instead"
+            )
         return await self._do(
             Edit(path=self._path(path), replacements=pieces, if_match=if_match)
         )
@@ -942,7 +959,12 @@ class WorkspaceBase:
         Raises:
             PathMissingError: There is nothing at `path`.
             PathOutsideError: An absolute pattern leaves the workspace.
+            InvalidArgumentError: The pattern is empty, or no string.
         """
+        if not arguments.text("pattern", pattern):
+            raise InvalidArgumentError(
+                "the pattern is empty; give one such as '**/*.py'"
+            )
         above, pattern = paths.split_pattern(paths.referred(pattern))
         return await self._do(
             Scan(
@@ -983,8 +1005,8 @@ class WorkspaceBase:
         expressions without a text that each match must hold; expressions that
         only Python has, and `multiline`, do without. Files
         that hold a NUL are binary and passed over, unless they begin with a
-        UTF-16 mark. What was found within `timeout` seconds is returned, so
-        that no expression can hang.
+        UTF-16 mark. What was found within `timeout` seconds is returned, with
+        `timed_out`, so that no expression can hang.
 
         Args:
             pattern: A Python regular expression, or plain text with `literal`.
@@ -1355,6 +1377,11 @@ class WorkspaceBase:
         Raises:
             InvalidArgumentError: No such snapshot.
         """
+        if not isinstance(snapshot, SnapshotRef):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgumentError(
+                f"snapshot={snapshot!r:.200} is no SnapshotRef; give what snapshot() "
+                "returned"
+            )
         await self._do(Restore(snapshot=snapshot))
 
     async def fork(self, *, budget: Budget | None = None) -> Self:
@@ -1503,7 +1530,10 @@ class WorkspaceBase:
 
         Raises:
             BudgetError: More than the budget are spent.
+            InvalidArgumentError: It is no number from 0 on.
         """
+        if not (is_number(cost) and 0 <= cost < float("inf")):
+            raise InvalidArgumentError(f"cost={cost!r:.200} is no number from 0 on")
         if self._ledger is not None:
             self._ledger.spend(cost)
 
@@ -1564,6 +1594,7 @@ class WorkspaceBase:
     def _path(self, path: str) -> str:
         sandbox = self._live()
         confined = "isolated" not in sandbox.capabilities
+        arguments.text("path", path)
         return paths.resolve(path, root=sandbox.root, confined=confined)
 
     def _spec(self) -> SandboxSpec:
@@ -1596,13 +1627,10 @@ async def _feed(process: Process, data: bytes) -> None:
 
 
 def _utf8(text: str) -> bytes:
+    arguments.text("the text", text)
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(
             "the text holds half a surrogate pair, which no file can"
         ) from None
-
-
-def _encoded(stdin: str | bytes | None) -> bytes | None:
-    return stdin.encode("utf-8", PATH_ERRORS) if isinstance(stdin, str) else stdin

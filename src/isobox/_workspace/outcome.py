@@ -41,13 +41,16 @@ def checked(
     shown = shown if len(shown) <= 200 else shown[:200] + "..."
     if result.timed_out:
         raise TimedOutError(
-            f"ran out of time: {shown}{_refused(result)}", result=result
+            _told(f"ran out of time after {result.duration:.1f} s: {shown}", result),
+            result=result,
         )
     raise CommandFailedError(
-        f"exit status {result.exit_code}: {shown}\n{result.stderr[-2000:]}".rstrip()
-        + _refused(result),
-        result=result,
+        _told(f"exit status {result.exit_code}: {shown}", result), result=result
     )
+
+
+def _told(what: str, result: RunResult) -> str:
+    return f"{what}\n{result.stderr[-2000:]}".rstrip() + _refused(result)
 
 
 def _refused(result: RunResult) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import secrets
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,6 +18,7 @@ from isobox._layers.limits import bounded
 from isobox._workspace.outcome import checked
 from isobox.errors import (
     BudgetError,
+    ConflictError,
     InvalidArgumentError,
     LimitError,
     PolicyDeniedError,
@@ -30,18 +33,34 @@ if TYPE_CHECKING:
     from isobox._core.results import ByteStream, Process, Turn
     from isobox._core.spec import Limits
 
-#: Scripts come on standard input, each ended by a NUL; after each its status and
-#: the processes that run in the background go out on descriptor 3, ended by a
-#: NUL. Commands get neither of the two. Scripts are read as bytes: in UTF-8, half
-#: a character at the end would swallow the NUL behind it.
-_DRIVER: Final = (
-    "exec 8<&0 9>&3 3>&- </dev/null; "
-    "while LC_ALL=C IFS= read -r -d '' REPLY <&8; do "
-    'eval "$REPLY" 8<&- 9>&-; '
-    "{ builtin printf '%s\\n' \"$?\"; builtin jobs -rp; builtin printf '\\0'; } >&9; "
-    "done"
+#: Scripts come on standard input, each ended by a NUL; before the first, a word that
+#: begins every report. After each, its status and the processes that run in the
+#: background go out on descriptor 3. Commands get neither of the two. Scripts are
+#: read as bytes: in UTF-8, half a character at the end would swallow the NUL behind
+#: it. What traps print and `set -x` shows of the driver itself goes to /dev/null.
+_REPORT: Final = (
+    'builtin printf \'\\0%s %s %s\\n\' "$__isobox_word" "$__isobox_turn" "$?" >&9 && '
+    "builtin jobs -rp >&9 && "
+    "builtin printf '\\0%s\\0' \"$__isobox_word\" >&9 && "
 )
-_LONGEST_STATUS: Final = 1 << 16
+#: It ends with what fails as long as nothing takes the place of `builtin`, and no
+#: trap or option keeps commands from running: a shell that does goes no further.
+_NEXT: Final = (
+    "LC_ALL=C IFS= builtin read -r -d '' __isobox_script <&8 && "
+    "(( ++__isobox_turn )) && ! builtin false; "
+)
+_DRIVER: Final = (
+    "exec 7>/dev/null 8<&0 9>&3 3>&- </dev/null; "
+    "LC_ALL=C IFS= builtin read -r -d '' __isobox_word <&8; __isobox_turn=0; "
+    # Not even a redirection that fails has the loop go on.
+    f"until ! {{ {{ {_REPORT}{_NEXT}}} >&7 2>&1; }}; do "
+    'builtin eval "$__isobox_script" 7>&- 8<&- 9>&-; '
+    "done; "
+    "{ builtin printf '\\0%s lost %s\\0' "
+    '"$__isobox_word" "$__isobox_turn" >&9; } >&7 2>&1; '
+    "[[ '' ]]"
+)
+_LONGEST_REPORT: Final = 1 << 16
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -87,6 +106,7 @@ class Shell:
         self._limits = limits
         self._denials = denials
         self._process: Process | None = None
+        self._reports = _Reports()
         self._background: frozenset[bytes] = frozenset()
         self._lock = anyio.Lock()
 
@@ -116,6 +136,8 @@ class Shell:
             TimedOutError: `check`, and the time ran out.
             LimitError: `timeout` is over the workspace's.
             PolicyDeniedError: The policy denies it; the shell goes on.
+            ConflictError: An earlier one broke the shell; this one was not run, and
+                the next starts in a new shell.
             UnsupportedError: There is no bash in the sandbox.
             SandboxLostError: The sandbox is gone.
         """
@@ -168,12 +190,13 @@ class Shell:
     ) -> RunResult:
         process = await self._running()
         started = time.monotonic()
-        printing = _Printing(process, keep, sink)
+        printing = _Printing(process, keep, sink, self._reports)
         op = Script(process=process, session_id=self.session_id, script=script)
         turn: Turn | None = None
         try:
             with anyio.move_on_after(timeout) as scope:
                 turn = await self._perform(op)
+                self._reports.begin()
                 await printing.run()
             late = scope.cancelled_caught
             end = await self._ending(process, printing, late=late)
@@ -199,22 +222,26 @@ class Shell:
     ) -> Exit:
         if late:
             return await self._killed(process, printing)
-        if printing.status is None:
+        status = self._reports.status
+        if status is None:
             return await self._over(process)
-        return Exit(exit_code=printing.status, background=self._left(printing))
+        return Exit(exit_code=status, background=self._left())
 
-    def _left(self, printing: _Printing) -> bool:
+    def _left(self) -> bool:
         """Whether a command left processes that were not there before it."""
-        before, self._background = self._background, printing.background
-        return bool(printing.background - before)
+        before, self._background = self._background, self._reports.background
+        return bool(self._background - before)
 
     async def _running(self) -> Process:
         if self._process is None:
             self._background = frozenset()
+            self._reports = _Reports()
             self._process = await self._start(
                 ["bash", "--noprofile", "--norc", "-c", _DRIVER, "bash"],
                 f"shell {self.session_id}",
             )
+            with contextlib.suppress(BrokenPipeError):
+                await self._process.write(self._reports.word + b"\0")
         return self._process
 
     async def _killed(self, process: Process, printing: _Printing) -> Exit:
@@ -229,19 +256,25 @@ class Shell:
         end = await process.wait()
         if end.exit_code == 127 and not process.pid:
             raise UnsupportedError("sessions need bash, and the sandbox has none")
+        if self._reports.unread:
+            raise ConflictError(
+                "an earlier command broke the shell, and this one was not run; the "
+                "next command finds a new shell, without its directory and variables"
+            )
         return end
 
 
 class _Printing:
     """What one command of the shell prints, up to its status."""
 
-    def __init__(self, process: Process, keep: int, sink: Sink | None) -> None:
+    def __init__(
+        self, process: Process, keep: int, sink: Sink | None, reports: _Reports
+    ) -> None:
         self.output = _Keeper(keep)
         self.errors = _Keeper(keep)
-        self.status: int | None = None
-        self.background: frozenset[bytes] = frozenset()
         self._sink = sink
         self._process = process
+        self._reports = reports
 
     async def run(self) -> None:
         """Collect until the status comes, or the shell is over."""
@@ -251,7 +284,7 @@ class _Printing:
                 group.start_soon(self._collect, self._process.stderr, self.errors)
                 await self._await_status()
                 # The guest sends a status behind what was printed before it.
-                if self.status is not None:
+                if self._reports.status is not None:
                     self._keep(self._process.stdout.receive_nowait(), self.output)
                     self._keep(self._process.stderr.receive_nowait(), self.errors)
                     group.cancel_scope.cancel()
@@ -264,18 +297,9 @@ class _Printing:
                 group.start_soon(self._collect, self._process.stderr, self.errors)
 
     async def _await_status(self) -> None:
-        raw = b""
-        while not raw.endswith(b"\0"):
-            piece = await self._process.report.receive()
-            if not piece:
+        while piece := await self._process.report.receive():
+            if self._reports.take(piece):
                 return
-            # SAFETY: the workload can write here too; a status is short.
-            raw = (raw + piece)[-_LONGEST_STATUS:]
-        # SAFETY: what the workload wrote here can only fool itself.
-        status, *background = raw[:-1].rpartition(b"\0")[2].split(b"\n")
-        known = status.isdigit() and len(status) <= 3
-        self.status = int(status) & 0xFF if known else 1
-        self.background = frozenset(filter(None, background))
 
     async def _collect(self, stream: ByteStream, keeper: _Keeper) -> None:
         async for piece in stream:
@@ -287,6 +311,52 @@ class _Printing:
         keeper.add(data)
         if self._sink is not None:
             self._sink.put(data)
+
+
+class _Reports:
+    """What a shell's driver reports, among what else is written there.
+
+    Attributes:
+        word: What begins each; nothing else that writes there knows it by chance.
+        status: The present script's status, once that has come.
+        background: The processes that ran in the background after it.
+    """
+
+    def __init__(self) -> None:
+        self.word = secrets.token_hex(8).encode()
+        self.status: int | None = None
+        self.background: frozenset[bytes] = frozenset()
+        self._turn = 0
+        self._raw = b""
+
+    @property
+    def unread(self) -> bool:
+        """Whether the driver has given up before it read the present script."""
+        found = re.search(rb"\x00%b lost ([0-9]{1,9})\x00" % self.word, self._raw)
+        return found is not None and int(found[1]) < self._turn
+
+    def begin(self) -> None:
+        """Wait for the report of the next script."""
+        self._turn += 1
+        self.status = None
+
+    def take(self, piece: bytes) -> bool:
+        """Add what came; returns whether the present script's report is whole."""
+        # SAFETY: the workload can write here too, and fools only itself; a report
+        # is short.
+        self._raw = (self._raw + piece)[-_LONGEST_REPORT:]
+        if self.status is None:
+            begin = rb"\x00%b %d ([0-9]{1,3})\n" % (self.word, self._turn)
+            if (found := re.search(begin, self._raw)) is None:
+                return False
+            self.status = int(found[1]) & 0xFF
+            self._raw = self._raw[found.end() :]
+        jobs, end, rest = self._raw.partition(b"\0%b\0" % self.word)
+        if not end:
+            return False
+        self.background = frozenset(filter(bytes.isdigit, jobs.split(b"\n")))
+        self._raw = rest
+        return True
 
 
 def _facts(result: RunResult) -> dict[str, object]:

@@ -291,7 +291,7 @@ class MemorySandbox(Sandbox):
             node = self.tree.node(op.path, confine=self.root)
             deadline = time.monotonic() + op.timeout
             skipped: list[str] = []
-            files, cut = 0, False
+            files, cut, late = 0, False, False
             with refusals("search", op.path):
                 search, found = searched(op)
             for path, child in self._searched(op, node):
@@ -303,9 +303,11 @@ class MemorySandbox(Sandbox):
                 files += 1
                 text = agent.text_to_search(child.data)
                 cut = text is not None and not search.look(encoded(path), text)
-                if cut := cut or time.monotonic() > deadline:
+                late = time.monotonic() > deadline
+                if cut or late:
                     break
-            return Matches(matches_of(op, found), files, cut, tuple(skipped))
+            every = matches_of(op, found)
+            return Matches(every, files, cut or late, tuple(skipped), late)
 
     def _searched(self, op: abc.Search, node: Node) -> Iterator[tuple[str, Node]]:
         if node.kind != "directory":

@@ -220,6 +220,9 @@ def test_an_answer_is_checked():
         Answer(True, "forever")
     with pytest.raises(InvalidArgumentError, match="4096"):
         Answer(False, message="x" * 4097)
+    for wrong in ({"message": 5}, {"message": None}, {"by": 5}):
+        with pytest.raises(InvalidArgumentError, match="is no text"):
+            Answer(False, **wrong)
     assert str(Answer(True, "project", by="ann")) == "allow project by ann"
 
 

@@ -706,6 +706,16 @@ def confined(tmp_path):
         yield guest, root
 
 
+@pytest.mark.parametrize("name", ["../new", "up/new", "up/deep/new"])
+def test_no_output_is_spooled_outside(confined, tmp_path, name):
+    guest, root = confined
+    asked = guest.spawn("true", spool=bytes(root / name))
+    assert guest.refusal(asked) == "outside"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["root", "secret"]
+    within = guest.spawn("true", spool=bytes(root / "deep" / "new"))
+    assert guest.result(within)["spooled"] is True
+
+
 PATHS = ["../secret", "link", "up/secret", "up"]
 
 

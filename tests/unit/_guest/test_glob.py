@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
+import marshal
 import re
 import time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.unit._guest.client import SCAN
+from tests.unit._guest.client import SCAN, Guest
 
-from isobox._guest import agent
+from isobox._guest import agent, bundle
 
 ALPHABET = "ab/-"
 NAMES = [
@@ -121,6 +123,7 @@ def matches(pattern: str, name: str) -> bool:
     return bool(re.match(agent.translate_glob(pattern), name))
 
 
+@settings(deadline=None)
 @given(st.lists(PIECES, max_size=5).map("".join))
 @example("**/*")
 @example("a/**/b")
@@ -130,9 +133,11 @@ def matches(pattern: str, name: str) -> bool:
 def test_it_agrees_with_trying_every_way(pattern):
     expression = re.compile(agent.translate_glob(pattern))
     plain = alternatives(pattern)
+    ways = agent.Ways(pattern)
     for name in NAMES:
         expected = any(naive(each, name) for each in plain)
         assert bool(expression.match(name)) == expected, (pattern, name)
+        assert ways.match(name) == expected, (pattern, name)
 
 
 @given(st.text(alphabet="ab/*?[]{},!^\\-.", max_size=30))
@@ -198,6 +203,35 @@ def test_no_pattern_matches_all():
     assert agent._matcher(None) is None
 
 
+DEEP = "/".join("a" * 60)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("**/a/" * 30 + "b", DEEP, False),
+        ("**/a/" * 30 + "b", DEEP + "/b", True),
+        ("**/a/" * 61 + "b", DEEP + "/b", False),
+        ("a**/" * 30 + "b", DEEP, False),
+        ("a**/" * 30 + "b", DEEP + "/b", True),
+        ("**a*a" * 20 + "b", "a" * 200, False),
+        ("**a*a" * 20 + "b", "a" * 200 + "b", True),
+        ("{a,b,}" * 60 + "c", "a" * 60, False),
+        ("{a,b,}" * 60 + "c", "a" * 60 + "c", True),
+        ("{a,a,{a,a}}" * 60, "a" * 59 + "b", False),
+        ("*{a,b}" * 40 + "*c", "a" * 200, False),
+        ("*{a,b}" * 40 + "*c", "a" * 200 + "c", True),
+        ("{**/,a}" * 40 + "b", DEEP + "/c", False),
+    ],
+)
+def test_what_would_take_years_has_its_answer(pattern, name, expected):
+    match = agent._matcher(pattern)
+    assert match is not None
+    assert bool(match(name)) is expected
+    assert bool(match(name)) is expected
+    assert agent.Ways(pattern).match(name) is expected
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["*a" * 12 + "*b", "*{a,b}" * 12 + "*c", "**/" * 12 + "b", "**a" * 12 + "b"],
@@ -214,3 +248,34 @@ def test_a_pattern_without_end_is_bounded(guest, tmp_path, pattern):
     assert answer.bytes() == b""
     assert time.monotonic() - began < 15.0
     assert guest.ping() < 5.0
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """A guest that has less time for a walk."""
+    limit = b"_LONGEST_SCAN = 0.1, 60.0"
+    text = bundle.source("agent")
+    assert limit in text
+    code = compile(text.replace(limit, b"_LONGEST_SCAN = 0.1, 0.5"), "guest", "exec")
+    whole = importlib.util.MAGIC_NUMBER + bundle.STAMP + marshal.dumps(code)
+    monkeypatch.setattr(bundle, "program", lambda _: whole)
+    with Guest() as guest:
+        yield guest
+
+
+def test_a_walk_that_takes_too_long_is_ended_and_says_what_to_do(hurried, tmp_path):
+    folder = tmp_path.joinpath(*["a" * 250] * 8)
+    folder.mkdir(parents=True)
+    for number in range(100):
+        (folder / f"{number}").touch()
+    pattern = "{a,b,/,}" * 4000 + "c"
+    asked = {**SCAN, "pattern": pattern, "depth": None, "files_only": True}
+    answer = hurried.open("scan", path=bytes(tmp_path), **asked)
+    hurried.wait(answer)
+    assert answer.error is not None
+    assert answer.error["code"] == "invalid"
+    assert answer.error["message"] == (
+        "looking for names took longer than 0.5 s; look below a directory further "
+        "down, or, if files such as .gitignore hold very many patterns, include "
+        "ignored files"
+    )

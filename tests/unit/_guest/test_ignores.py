@@ -122,3 +122,48 @@ def test_git_agrees(repository, rules, nested):
     Path(repository, ".gitignore").write_text(rules)
     Path(repository, "d/.gitignore").write_text(nested)
     assert _by_us(repository) == _by_git(repository)
+
+
+_DEEP = b"/".join([b"a"] * 60)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "left_out"),
+    [
+        (b"**/a/" * 30 + b"b", _DEEP, None),
+        (b"**/a/" * 30 + b"b", _DEEP + b"/b", True),
+        (b"**/a*/" * 30 + b"b", _DEEP + b"/b", True),
+        (b"**/*a*a*/" * 30 + b"b", _DEEP + b"/c", None),
+        (b"a**/a/**/" + b"**/a/" * 30 + b"b", _DEEP + b"/c", None),
+        (b"**/**/" * 30 + b"b", _DEEP + b"/b", True),
+    ],
+)
+def test_a_rule_that_would_take_years_has_its_answer(rule, path, left_out):
+    rules = agent.Rules(rule)
+    assert rules.verdict(path, path.rpartition(b"/")[2], folder=False) is left_out
+
+
+def test_very_many_names_are_all_heeded():
+    lines = [b"name%d" % each for each in range(100_000)]
+    rules = agent.Rules(b"\n".join([*lines, b"!name7", b"d/e", b"f/"]))
+    told = [
+        rules.verdict(path, path.rpartition(b"/")[2], folder=False)
+        for path in (b"name0", b"d/name99999", b"name7", b"name", b"d/e", b"e", b"f")
+    ]
+    assert told == [True, True, False, None, True, None, None]
+    assert rules.verdict(b"g/f", b"f", folder=True) is True
+
+
+def test_patterns_are_heeded_up_to_a_number():
+    most = agent._MOST_PATTERNS
+    lines = [b"x%d*" % each for each in range(most)]
+    rules = agent.Rules(b"\n".join([*lines, b"*.late", b"plain"]))
+    names = (b"x%d.c" % (most - 1), b"a.late", b"plain")
+    assert [rules.verdict(n, n, folder=False) for n in names] == [True, None, True]
+
+
+def test_the_last_rule_wins_with_and_without_wildcards():
+    rules = agent.Rules(b"*.c\n!a.c\n[ab].d\n!*.d\nb.d\nd/\n!d*")
+    names = (b"a.c", b"b.c", b"a.d", b"b.d", b"d")
+    told = [rules.verdict(name, name, folder=True) for name in names]
+    assert told == [False, True, False, True, False]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -168,6 +171,90 @@ def test_what_has_gone_or_is_another_thing_now_is_not_readable(tmp_path):
         agent.Shelf(bytes(tmp_path) + b"/", [b"fifo"]),
     ]
     assert agent.Finder(b"needle").marks(shelves) == b"!!!-" + b"!!" + b"-"
+
+
+def marks_in(folder: Path, text: bytes = b"needle") -> dict[str, str]:
+    """Return the mark of each file in a directory, by its name."""
+    names = sorted(os.listdir(bytes(folder)))
+    marks = agent.Finder(text).marks([agent.Shelf(bytes(folder) + b"/", names)])
+    return dict(zip(map(os.fsdecode, names), marks.decode(), strict=True))
+
+
+def fill(folder: Path, contents: list[bytes]) -> list[str]:
+    for number, content in enumerate(contents):
+        (folder / f"f{number:02}").write_bytes(content)
+    return [f"f{number:02}" for number in range(len(contents))]
+
+
+def opened() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+HOLDING = ("needle", "needleneedle", "a needle", "needle at", "one needle, two needle")
+
+
+@given(st.lists(st.sampled_from(("", "x", "need", "le", *HOLDING)), max_size=70))
+def test_of_files_that_are_looked_at_together_each_has_its_own_mark(contents):
+    with tempfile.TemporaryDirectory() as folder:
+        names = fill(Path(folder), [each.encode() for each in contents])
+        expected = ["+" if each in HOLDING else "-" for each in contents]
+        assert marks_in(Path(folder)) == dict(zip(names, expected, strict=True))
+
+
+@pytest.mark.parametrize("odd", [b"\0needle", b"\xfe", b"\xff\xfen", b"x" * HEAD])
+def test_one_that_is_otherwise_changes_no_mark_of_the_others(tmp_path, odd):
+    fill(tmp_path, [b"needle", b"straw", odd, b"straw", b"needle"])
+    mark = "+" if odd.startswith(b"\xff\xfe") else "-"
+    assert "".join(marks_in(tmp_path).values()) == f"+-{mark}-+"
+
+
+def test_what_cannot_be_opened_or_read_changes_no_mark_of_the_others(tmp_path):
+    fill(tmp_path, [b"needle"] * 5)
+    (tmp_path / "f01").unlink()
+    (tmp_path / "f01").symlink_to("f00")
+    (tmp_path / "f03").unlink()
+    (tmp_path / "f03").mkdir()
+    before = opened()
+    assert "".join(marks_in(tmp_path).values()) == "+!+!+"
+    assert opened() == before
+
+
+def test_few_descriptors_are_enough(tmp_path):
+    fill(tmp_path, [b"needle", b"straw"] * 30)
+    finder, before = agent.Finder(b"needle"), opened()
+    names = sorted(os.listdir(bytes(tmp_path)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, before))
+    with contextlib.ExitStack() as others:
+        while (fd := os.open(os.devnull, os.O_RDONLY)) < highest:
+            others.callback(os.close, fd)
+        os.close(fd)
+        # One for where to return to, and one for a file.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 2, hard))
+        try:
+            marks = finder.marks([agent.Shelf(bytes(tmp_path) + b"/", names)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert marks == b"+-" * 30
+    assert opened() == before
+
+
+def test_no_descriptor_between_those_of_files_is_closed():
+    first, other, last = (os.open(os.devnull, os.O_RDONLY) for _ in range(3))
+    agent._close_all([first, last])
+    os.close(other)
+    agent._close_all([])
+    for fd in (first, last):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_the_process_works_on_where_it_did(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    fill(tmp_path / "folder", [b"needle"])
+    assert marks_in(tmp_path / "folder") == {"f00": "+"}
+    assert Path.cwd() == tmp_path
 
 
 # -- searches ------------------------------------------------------------------

@@ -184,7 +184,7 @@ WORDS = st.text("ab\n", max_size=8)
 @given(WORDS, WORDS.filter(bool), WORDS)
 def test_one_place_is_replaced_as_all_would_be(text, old, new):
     found = text.count(old)
-    if found == 1 or (found and text.find(old, text.find(old) + 1) < 0):
+    if found and text.find(old, text.find(old) + 1) < 0:
         assert agent._replaced(text, (old, new, False), 1, False) == (
             text.replace(old, new),
             1,

@@ -152,6 +152,8 @@ async def test_what_is_around_a_command_is_bounded():
     ("script", "shown"),
     [
         ("eval 'rm -r \"x\"' 2>&1", 'rm -r "x"'),
+        ("\\builtin eval 'rm -r \"x\"' 2>&1", 'rm -r "x"'),
+        ("\\builtin eval 'a'; rm x", "\\builtin eval 'a'; rm x"),
         ("eval 'it'\"'\"'s'", "it's"),
         ("eval ls 2>&1", "ls"),
         ("eval 'a\nb' 2>&1", "a\nb"),

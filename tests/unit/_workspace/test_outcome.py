@@ -78,4 +78,19 @@ def test_a_checked_timeout_is_its_own_error_even_with_status_0():
         checked(result, "x" * 1000, check=True)
     assert error.value.result is result
     assert isinstance(error.value, TimeoutError)
+
+
+def test_a_checked_timeout_says_after_how_long_and_ends_with_the_errors():
+    errors = Captured(b"x" * 9000 + b"why\n", b"", 9004)
+    result = RunResult(exit_code=137, timed_out=True, duration=2.04, errors=errors)
+    with pytest.raises(TimedOutError, match=r"^ran out of time after 2\.0 s: make\n"):
+        checked(result, ["make"], check=True)
+    with pytest.raises(TimedOutError, match=r"xwhy$"):
+        checked(result, ["make"], check=True)
+
+
+def test_a_long_command_is_shortened():
+    result = RunResult(exit_code=0, timed_out=True)
+    with pytest.raises(TimedOutError) as error:
+        checked(result, "x" * 1000, check=True)
     assert len(str(error.value)) < 300

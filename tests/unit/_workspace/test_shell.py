@@ -15,6 +15,7 @@ from isobox._policy.decision import Decision
 from isobox._workspace.shell import Shell, _Keeper
 from isobox.errors import (
     CommandFailedError,
+    ConflictError,
     InvalidArgumentError,
     PolicyDeniedError,
     SandboxLostError,
@@ -194,6 +195,81 @@ async def test_what_a_workload_says_in_the_shells_place_is_bounded(shell):
         result = await shell.run(flood, timeout=2)
         assert 0 <= result.exit_code <= 255
     await shell.restart()
+    assert (await shell.run("echo on")).stdout == "on\n"
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        "trap 'echo dbg' DEBUG",
+        "trap 'printf \"0\\n0\\0\"' DEBUG",
+        "set -T; trap 'echo dbg; false' DEBUG RETURN",
+        "set -E; trap 'echo no; (exit 9)' ERR",
+        "trap 'echo >&9; echo >&7' DEBUG",
+        "set -x",
+        "set -v",
+    ],
+)
+async def test_what_a_trap_prints_is_no_status(shell, trap):
+    assert (await shell.run(trap + "; true")).exit_code == 0
+    for script, status in (("true", 0), ("(exit 7)", 7), ("false", 1)):
+        result = await shell.run(script)
+        assert (result.exit_code, result.background) == (status, False)
+        assert "__isobox_word" not in result.stdout + result.stderr
+    assert (await shell.run("sleep 60 &")).background
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "read() { return 0; }; eval() { echo fooled; }; printf() { :; }; jobs() { :; }",
+        "shopt -s expand_aliases; alias builtin=: eval=: read=: printf=: until=:",
+        "declare -u REPLY",
+        "readonly IFS",
+        "readonly REPLY=5",
+        "declare -n REPLY=foo",
+        'builtin() { command builtin "$@"; }',
+        "false() { return 0; }",
+        "set -u -f -o posix",
+        "set -r",
+    ],
+)
+async def test_what_a_script_redefines_changes_no_status(shell, script):
+    assert (await shell.run(script)).exit_code == 0
+    result = await shell.run("echo Run; (exit 7)")
+    assert (result.stdout, result.exit_code) == ("Run\n", 7)
+    assert not shell.fresh
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "builtin() { :; }",
+        "builtin() { return 1; }",
+        "builtin() { echo all tests passed; }",
+        "set -n",
+        "shopt -s extdebug; trap 'false' DEBUG",
+        "trap 'exit 3' DEBUG",
+        "ulimit -n 3",
+        "break",
+    ],
+)
+async def test_one_that_disables_the_shell_ends_it(shell, script):
+    await shell.run(f"A=1; {script}", timeout=10)
+    assert shell.fresh
+    result = await shell.run("echo [$A]; (exit 7)")
+    assert (result.stdout, result.exit_code) == ("[]\n", 7)
+
+
+@pytest.mark.parametrize(
+    "script", ["readonly __isobox_script", "readonly __isobox_turn"]
+)
+async def test_what_a_broken_shell_did_not_run_is_said(shell, tmp_path, script):
+    await shell.run(script)
+    with pytest.raises(ConflictError, match="was not run"):
+        await shell.run("touch made")
+    assert not (tmp_path / "made").exists()
+    assert shell.fresh
     assert (await shell.run("echo on")).stdout == "on\n"
 
 

@@ -104,7 +104,7 @@ class Bash(SessionTool[BashArguments]):
     async def _foreground(
         self, shell: Shell, command: str, given: BashArguments
     ) -> ToolResult:
-        script = _evaluated(command, merged=not given.separate_streams)
+        script = self._evaluated(command, merged=not given.separate_streams)
         offload = Offload(self.workspace, self.session.offload_path(), after=_KEPT)
         most = self.workspace._limits.max_timeout or MAX_TIMEOUT
         timeout = min(given.timeout, most)
@@ -115,8 +115,15 @@ class Bash(SessionTool[BashArguments]):
             if not self._bash:
                 raise
             self._bash = False
+            script = self._evaluated(command, merged=not given.separate_streams)
             result = await self._plain(shell, script, timeout, offload)
         return self._told(shell, result, offload)
+
+    def _evaluated(self, command: str, *, merged: bool) -> str:
+        # A quoted eval keeps unfinished syntax, comments and `exec` within itself.
+        # In a shell that lives on, a function or an alias may be called eval.
+        word = "\\builtin eval" if self._bash else "eval"
+        return f"{word} {shlex.quote(command)}" + (" 2>&1" if merged else "")
 
     async def _in_shell(
         self, shell: Shell, script: str, timeout: float, offload: Offload
@@ -184,11 +191,6 @@ def _contradiction(given: BashArguments) -> str | None:
     if given.command is not None and "\0" in given.command:
         return "command holds a NUL character; write \\0 in a printf instead"
     return None
-
-
-def _evaluated(command: str, *, merged: bool) -> str:
-    # A quoted eval keeps unfinished syntax, comments and `exec` within itself.
-    return f"eval {shlex.quote(command)}" + (" 2>&1" if merged else "")
 
 
 def _printed(result: RunResult) -> str:

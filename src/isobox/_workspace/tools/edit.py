@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from isobox._core.ops import Edit as EditOp
 from isobox._core.ops import Replacement
-from isobox._workspace.tools.places import no_file
+from isobox._workspace.tools.places import no_file, no_name
 from isobox._workspace.tools.schema import flag, records, text
 from isobox._workspace.tools.session import Seen
 from isobox._workspace.tools.tool import SessionTool
@@ -69,6 +69,8 @@ class Edit(SessionTool[EditArguments]):
     async def _perform(self, given: EditArguments) -> ToolResult:
         if problems := list(_useless(given.edits)):
             return failed("\n".join(problems), error="arguments")
+        if refusal := no_name(given.file_path):
+            return refusal
         path = self.session.absolute(given.file_path)
         seen = self.session.seen(path)
         try:

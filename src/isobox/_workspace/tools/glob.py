@@ -12,7 +12,13 @@ from typing_extensions import override
 from isobox._core.ops import Scan
 from isobox._core.paths import referred
 from isobox._workspace.tools.places import no_file
-from isobox._workspace.tools.schema import flag, optional_text, text, whole
+from isobox._workspace.tools.schema import (
+    FARTHEST,
+    flag,
+    optional_text,
+    text,
+    whole,
+)
 from isobox._workspace.tools.tool import SessionTool
 from isobox._workspace.tools.wording import count, failed, note, said
 from isobox.errors import PathError
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 
 _MOST_FILES: Final = 1000
 _MAGIC: Final = re.compile(r"[*?\[{\\]")
+_SET: Final = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]")
+_IGNORED: Final = "include_ignored=true looks at ignored files too"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +50,9 @@ class GlobArguments:
     limit: int = whole(
         "The most files to show.", default=100, minimum=1, maximum=_MOST_FILES
     )
-    offset: int = whole("Files to pass over, to go on.", default=0, minimum=0)
+    offset: int = whole(
+        "Files to pass over, to go on.", default=0, minimum=0, maximum=FARTHEST
+    )
 
 
 class Glob(SessionTool[GlobArguments]):
@@ -102,6 +112,11 @@ def split(pattern: str, path: str) -> tuple[str, str]:
     return posixpath.join("/", *parts[:fixed]), "/".join(parts[fixed:])
 
 
+def unclosed(pattern: str) -> bool:
+    """Whether a set of characters has no end, so that its `[` stands for itself."""
+    return "[" in _SET.sub("", pattern)
+
+
 def _extent(listing: Listing, given: GlobArguments) -> str:
     if not listing.truncated:
         return ""
@@ -113,8 +128,12 @@ def _nothing(given: GlobArguments) -> str:
     if given.offset:
         return f"no more than {count(given.offset, 'file')} match {given.pattern}"
     said = f"no file matches {given.pattern}"
+    if unclosed(given.pattern):
+        return f"{said}, which is malformed: a [ without its ]"
     if "/" not in given.pattern:
-        return f"{said} in {given.path} itself; **/{given.pattern} looks below it too"
+        below = f"**/{given.pattern} looks below it too"
+        hidden = "" if given.include_ignored else f", {_IGNORED}"
+        return f"{said} in {given.path} itself; {below}{hidden}"
     if not given.include_ignored:
-        return f"{said}; include_ignored=true looks at ignored files too"
+        return f"{said}; {_IGNORED}"
     return said

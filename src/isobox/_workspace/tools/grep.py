@@ -9,10 +9,24 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from typing_extensions import override
 
 from isobox._core.ops import Search
+from isobox._workspace.tools.glob import unclosed
 from isobox._workspace.tools.places import no_file
-from isobox._workspace.tools.schema import flag, optional_text, text, whole
+from isobox._workspace.tools.schema import (
+    FARTHEST,
+    flag,
+    optional_text,
+    text,
+    whole,
+)
 from isobox._workspace.tools.tool import SessionTool
-from isobox._workspace.tools.wording import MOST_TEXT, count, listed, note, said
+from isobox._workspace.tools.wording import (
+    MOST_TEXT,
+    count,
+    failed,
+    listed,
+    note,
+    said,
+)
 from isobox.errors import PathError
 
 if TYPE_CHECKING:
@@ -78,7 +92,9 @@ class GrepArguments:
     limit: int = whole(
         "The most matches (or files) to show.", default=200, minimum=1, maximum=_MOST
     )
-    offset: int = whole("Matches (or files) to pass over.", default=0, minimum=0)
+    offset: int = whole(
+        "Matches (or files) to pass over.", default=0, minimum=0, maximum=FARTHEST
+    )
 
 
 class Grep(SessionTool[GrepArguments]):
@@ -94,21 +110,30 @@ class Grep(SessionTool[GrepArguments]):
 
     @override
     async def _perform(self, given: GrepArguments) -> ToolResult:
+        if "\n" in given.pattern and not given.multiline:
+            return failed(
+                "pattern holds a newline, which no line does; give multiline=true to "
+                "match across lines",
+                error="arguments",
+            )
         place = self.session.absolute(given.path)
+        op = _operation(given, place)
         try:
-            matches = await self.workspace._do(_operation(given, place))
+            matches = await self.workspace._do(op)
         except PathError as error:
             return await no_file(self.session, place, error)
-        return self._told(given, matches)
+        if matches.timed_out and not matches.matches:
+            return failed(_late(op, "nothing was found by then"), error="timeout")
+        return self._told(given, op, matches)
 
-    def _told(self, given: GrepArguments, matches: Matches) -> ToolResult:
+    def _told(self, given: GrepArguments, op: Search, matches: Matches) -> ToolResult:
         shown = _fitting(matches.matches)
         more = matches.truncated or len(shown) < len(matches.matches)
-        after = given.offset + len(shown)
         return said(
             self._body(given, shown) or note(_nothing(given, matches)),
-            note(f"there may be more; go on with offset={after}") if more else "",
+            note(_rest(op, matches, len(shown))) if more else "",
             self._skipped(matches.skipped),
+            self._partial(matches.partial),
             metadata={
                 "matches": sum(match.count for match in shown),
                 "files": len({match.path for match in shown}),
@@ -133,6 +158,12 @@ class Grep(SessionTool[GrepArguments]):
             return ""
         named = listed([self.session.shown(path) for path in paths], 10)
         return note(f"{count(len(paths), 'file')} could not be read: {named}")
+
+    def _partial(self, paths: Sequence[str]) -> str:
+        if not paths:
+            return ""
+        named = listed([self.session.shown(path) for path in paths], 10)
+        return note(f"over 64 MiB, and not searched to the end: {named}")
 
 
 def _operation(given: GrepArguments, place: str) -> Search:
@@ -199,10 +230,28 @@ def _clipped(line: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
+def _rest(op: Search, matches: Matches, shown: int) -> str:
+    """Say how to see what is not shown."""
+    if matches.timed_out and shown == len(matches.matches):
+        return _late(op, "what comes after this was not searched")
+    return f"there may be more; go on with offset={op.offset + shown}"
+
+
+def _late(op: Search, so_far: str) -> str:
+    return (
+        f"the pattern ran out of time after {op.timeout:g} s, and {so_far}; simplify "
+        "it, or narrow path or glob"
+    )
+
+
 def _nothing(given: GrepArguments, matches: Matches) -> str:
     if given.offset:
         return f"no more than {count(given.offset, 'match', 'matches')}"
     where = f"in {count(matches.files, 'file')} searched"
+    if matches.partial:
+        where = f"in what was searched of {count(matches.files, 'file')}"
+    if given.glob and unclosed(given.glob):
+        return f"no match {where}; glob {given.glob} is malformed: a [ without its ]"
     if given.include_ignored:
         return f"no match {where}"
     return f"no match {where}; include_ignored=true searches ignored files too"

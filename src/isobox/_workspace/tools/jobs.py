@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from isobox._workspace.tools.ending import ending, network
 from isobox._workspace.tools.schema import (
+    FARTHEST,
     flag,
     number,
     optional_text,
@@ -39,7 +40,11 @@ _LOOK: Final = 0.05
 _PATIENCE: Final = 10.0
 _MOST_WAIT: Final = 600
 _SIGNALS: Final = ("KILL", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
-_STATE: Final = "builtin printf '%s\\0' \"$PWD\"; declare -p; declare -f"
+#: Without what traps print meanwhile.
+_STATE: Final = (
+    "{ builtin printf '\\0%s\\0' \"$PWD\" >&3; builtin declare -p >&3; "
+    "builtin declare -f >&3; } 3>&1 >/dev/null 2>&1"
+)
 
 
 class Job:
@@ -108,7 +113,10 @@ async def _state_of(shell: Shell) -> str:
         result = await shell.run(_STATE, output_limit=_MOST_STATE)
     except UnsupportedError:
         return ""
-    directory, _, state = result.stdout_bytes.partition(b"\0")
+    parts = result.stdout_bytes.rsplit(b"\0", 2)
+    if len(parts) < 3:
+        return ""
+    _, directory, state = parts
     place = directory.decode("utf-8", "surrogateescape")
     entering = f"cd -- {shlex.quote(place)} || exit\n"
     if result.truncated:
@@ -137,6 +145,7 @@ class BashOutputArguments:
         "stopped.",
         default=None,
         minimum=0,
+        maximum=FARTHEST,
     )
 
 
@@ -157,11 +166,15 @@ class BashOutput(SessionTool[BashOutputArguments]):
         job = self.session.jobs.get(given.job_id)
         if job is None:
             return _unknown(self.session, given.job_id)
-        if given.offset is not None:
-            job.position = given.offset
+        start = job.position if given.offset is None else given.offset
         with anyio.move_on_after(given.wait):
-            await _awaited(self.workspace, job, given.until)
-        return await report(self.workspace, job)
+            await _awaited(self.workspace, job, start, given.until)
+        if given.offset and given.offset > (size := await _size(self.workspace, job)):
+            return failed(
+                f"offset={given.offset} is beyond the end: {job.id} has printed "
+                f"{count(size, 'byte')}"
+            )
+        return await report(self.workspace, job, start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +182,9 @@ class BashInputArguments:
     """What BashInput takes."""
 
     job_id: str = text("Id that Bash gave, such as job-1.")
-    text: str = text(
+    text: str | None = optional_text(
         "What the command is to read, as it stands: end a line with a newline. May "
-        "be empty with `end`.",
-        empty=True,
+        "be left out with `end`."
     )
     end: bool = flag("Then close its standard input, so that it reads the end.")
 
@@ -190,9 +202,17 @@ class BashInput(SessionTool[BashInputArguments]):
 
     @override
     async def _perform(self, given: BashInputArguments) -> ToolResult:
+        if not given.text and not given.end:
+            return failed(
+                "BashInput was not run: text is missing; give what the command is to "
+                "read, or end=true",
+                error="arguments",
+            )
         job = self.session.jobs.get(given.job_id)
         if job is None:
             return _unknown(self.session, given.job_id)
+        if (end := await job.end()) is not None:
+            return failed(f"{job.id} has ended and reads nothing: {ending(end)}")
         if not job.stdin:
             return failed(
                 f"the standard input of {job.id} is closed; start a command with "
@@ -201,14 +221,17 @@ class BashInput(SessionTool[BashInputArguments]):
         try:
             taken = await _sent(job, given)
         except BrokenPipeError:
-            return failed(f"{job.id} has ended; BashOutput shows how")
+            return failed(
+                f"{job.id} has closed its standard input, or ended; BashOutput shows "
+                "which"
+            )
         if not taken:
             return failed(
                 f"{job.id} did not read all of it within {_PATIENCE:g} s; see with "
                 "BashOutput what it does"
             )
         closed = " and its standard input was closed" if given.end else ""
-        sent = count(len(given.text), "character")
+        sent = count(len(given.text or ""), "character")
         return said(note(f"{sent} went to {job.id}{closed}"))
 
 
@@ -216,7 +239,7 @@ async def _sent(job: Job, given: BashInputArguments) -> bool:
     if not job.running:
         raise BrokenPipeError
     with anyio.move_on_after(_PATIENCE) as scope:
-        await job.process.write(given.text.encode())
+        await job.process.write((given.text or "").encode())
         if given.end:
             await job.process.write_eof()
             job.stdin = False
@@ -262,16 +285,22 @@ class BashKill(SessionTool[BashKillArguments]):
         return await report(self.workspace, job)
 
 
-async def report(workspace: WorkspaceBase, job: Job) -> ToolResult:
-    """Return a job's new output and its state, and move its position on."""
+async def report(
+    workspace: WorkspaceBase, job: Job, start: int | None = None
+) -> ToolResult:
+    """Return a job's output from `start` on and its state; moves its position.
+
+    Without `start` it is what the last call has not shown.
+    """
     # Asked before the output is read: what ended then has printed all of it.
     end = await job.end()
-    data = await _output(workspace, job, job.position, _PIECE + 1)
-    start, piece = job.position, data[:_PIECE]
+    start = job.position if start is None else start
+    data = await _output(workspace, job, start, _PIECE + 1)
+    piece = data[:_PIECE]
     more = len(data) > _PIECE
     if more or end is None:
         piece = _whole_characters(piece)
-    job.position += len(piece)
+    job.position = start + len(piece)
     denials = workspace._denials(job.looked)
     job.looked = time.monotonic()
     state = "is running" if end is None else f"has ended: {ending(end)}"
@@ -305,12 +334,21 @@ async def _output(
         return b""
 
 
-async def _awaited(workspace: WorkspaceBase, job: Job, until: str | None) -> None:
+async def _size(workspace: WorkspaceBase, job: Job) -> int:
+    try:
+        return (await workspace.stat(job.path)).size
+    except PathMissingError:
+        return 0
+
+
+async def _awaited(
+    workspace: WorkspaceBase, job: Job, start: int, until: str | None
+) -> None:
     if until is None:
         await job.wait()
         return
     wanted = until.encode()
-    position, tail = job.position, b""
+    position, tail = start, b""
     while True:
         running = job.running
         data = await _output(workspace, job, position, 1 << 18)

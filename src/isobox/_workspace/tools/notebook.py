@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from isobox._workspace.tools.result import DataBlock, TextBlock
-from isobox._workspace.tools.wording import clean, note
+from isobox._workspace.tools.wording import MOST_SHOWN, clean, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
 #: Bytes of the longest notebook that is parsed.
 LONGEST: Final = 8 << 20
 _LONGEST_OUTPUT: Final = 2_000
 _MOST_IMAGES: Final = 10
+#: Outputs of one cell.
+_MOST_OUTPUTS: Final = 200
 _IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -31,34 +33,71 @@ def cells_of(data: bytes) -> list[Fields] | None:
     # SAFETY: the caller bounds the text, nothing in it is executed, and what
     # nests too deep raises.
     try:
-        notebook = json.loads(data)
+        # A hook in Python lets other threads run meanwhile.
+        notebook = json.loads(data, object_hook=_fields)
     except (ValueError, RecursionError):
         return None
     known = isinstance(_fields(notebook).get("cells"), list)
     return _records(_fields(notebook)["cells"]) if known else None
 
 
-def shown(cells: Iterable[Fields], first: int) -> tuple[Block, ...]:
-    """Return cells, numbered from `first`, with their outputs."""
-    blocks: list[Block] = []
-    images = 0
+def shown(cells: Sequence[Fields], first: int) -> tuple[Block, ...]:
+    """Return cells, numbered from `first`, with their outputs, as far as they fit."""
+    page = _Page()
     for number, cell in enumerate(cells, first):
         for block in _cell(number, cell):
-            images += isinstance(block, DataBlock)
-            if isinstance(block, DataBlock) and images > _MOST_IMAGES:
-                continue
-            _append(blocks, block)
-    if images > _MOST_IMAGES:
-        _append(blocks, TextBlock(note(f"{images - _MOST_IMAGES} images more")))
-    return tuple(blocks)
+            page.add(block)
+            if page.full:
+                more = number + 1 < first + len(cells)
+                return page.blocks(_cut(number, more=more))
+    return page.blocks()
 
 
-def _append(blocks: list[Block], block: Block) -> None:
-    last = blocks[-1] if blocks else None
-    if isinstance(block, TextBlock) and isinstance(last, TextBlock):
-        blocks[-1] = TextBlock(f"{last.text}\n{block.text}")
-    else:
-        blocks.append(block)
+class _Page:
+    """Collects what one result holds: so much text, so many images."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._texts: list[str] = []
+        self._room = MOST_SHOWN
+        self._images = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether some text did not fit."""
+        return self._room < 0
+
+    def add(self, block: Block) -> None:
+        """Take a block, of text what there is room for."""
+        if isinstance(block, TextBlock):
+            self._texts.append(block.text[: self._room])
+            self._room -= len(block.text)
+            return
+        self._images += 1
+        if self._images <= _MOST_IMAGES:
+            self._end_text()
+            self._blocks.append(block)
+
+    def blocks(self, *notes: str) -> tuple[Block, ...]:
+        """Return all of it, with notes at the end."""
+        if self._images > _MOST_IMAGES:
+            notes = (*notes, note(f"{self._images - _MOST_IMAGES} images more"))
+        self._texts += notes
+        self._end_text()
+        return tuple(self._blocks)
+
+    def _end_text(self) -> None:
+        if self._texts:
+            self._blocks.append(TextBlock("\n".join(self._texts)))
+            self._texts = []
+
+
+def _cut(number: int, *, more: bool) -> str:
+    go_on = f"; go on with offset={number + 1}" if more else ""
+    return note(
+        f"cell {number} is cut, a result holds {MOST_SHOWN:,} characters; see the rest "
+        f"of it with Bash{go_on}"
+    )
 
 
 def _cell(number: int, cell: Fields) -> Iterator[Block]:
@@ -67,8 +106,11 @@ def _cell(number: int, cell: Fields) -> Iterator[Block]:
     ran = f", In [{counter}]" if isinstance(counter, int) else ""
     yield TextBlock(note(f"cell {number}: {clean(str(kind))[:20]}{ran}"))
     yield TextBlock(clean(_text(cell.get("source"))))
-    for output in _records(cell.get("outputs")):
+    outputs = _records(cell.get("outputs"))
+    for output in outputs[:_MOST_OUTPUTS]:
         yield from _output(output)
+    if len(outputs) > _MOST_OUTPUTS:
+        yield TextBlock(note(f"{len(outputs) - _MOST_OUTPUTS:,} outputs more"))
 
 
 def _output(output: Fields) -> Iterator[Block]:

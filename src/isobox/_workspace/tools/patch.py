@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.schema import text
 from isobox._workspace.tools.session import Seen
 from isobox._workspace.tools.tool import SessionTool
-from isobox._workspace.tools.wording import said
+from isobox._workspace.tools.wording import note, said
+from isobox.errors import PathError
 
 if TYPE_CHECKING:
     from isobox._workspace.tools.result import ToolResult
@@ -41,7 +43,12 @@ class ApplyPatch(SessionTool[ApplyPatchArguments]):
 
     @override
     async def _perform(self, given: ApplyPatchArguments) -> ToolResult:
-        patched = await self.workspace.apply_patch(given.patch)
+        try:
+            patched = await self.workspace.apply_patch(given.patch)
+        except PathError as error:
+            if error.path is None:
+                raise
+            return await no_file(self.session, self.session.absolute(error.path), error)
         for entry in patched.written:
             self.session.note(entry.path, Seen(entry.digest or ""))
         for path in patched.removed:
@@ -49,7 +56,7 @@ class ApplyPatch(SessionTool[ApplyPatchArguments]):
         written = [self.session.shown(entry.path) for entry in patched.written]
         removed = [self.session.shown(path) for path in patched.removed]
         return said(
-            *(f"wrote {path}" for path in written),
-            *(f"removed {path}" for path in removed),
+            *(note(f"wrote {path}") for path in written),
+            *(note(f"removed {path}") for path in removed),
             metadata={"written": written, "removed": removed},
         )

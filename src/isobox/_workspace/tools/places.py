@@ -6,7 +6,7 @@ import difflib
 import posixpath
 from typing import TYPE_CHECKING
 
-from isobox._workspace.tools.wording import count, failed, listed
+from isobox._workspace.tools.wording import count, failed, listed, plain
 from isobox.errors import IsoboxError, PathIsDirectoryError, PathMissingError
 
 if TYPE_CHECKING:
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 50
 _MOST_COMPARED = 2000
+
+
+def no_name(path: str) -> ToolResult | None:
+    """Return a refusal of a path that names a directory, such as `a/`."""
+    if not path.endswith(("/", "/.")):
+        return None
+    return failed(f"{path} names a directory; give a file's name", error="arguments")
 
 
 async def no_file(session: Session, path: str, error: PathError) -> ToolResult:
@@ -35,7 +42,7 @@ async def _directory(session: Session, path: str) -> str:
     listing = await _names(session, path)
     if listing is None or not listing.entries:
         return f"{shown} is an empty directory; name a file"
-    names = [entry.name + "/" * entry.is_directory for entry in listing.entries]
+    names = [plain(entry.name) + "/" * entry.is_directory for entry in listing.entries]
     return (
         f"{shown} is a directory; name a file in it. It holds "
         f"{count(len(names), 'name')}: {listed(names, _MOST_NAMES)}"
@@ -48,6 +55,9 @@ async def _missing(session: Session, path: str) -> str:
     listing = await _names(session, above)
     if listing is None:
         return f"{shown} does not exist, nor does its directory; find it with Glob"
+    link = next((each for each in listing.entries if each.name == name), None)
+    if link is not None and link.target is not None:
+        return f"{shown} is a link to {link.target!r}, which does not exist"
     names = [entry.name for entry in listing.entries]
     near = difflib.get_close_matches(name, names, n=3)
     if near:
@@ -55,7 +65,8 @@ async def _missing(session: Session, path: str) -> str:
         return f"{shown} does not exist; did you mean {' or '.join(paths)}?"
     if names:
         where = session.shown(above)
-        return f"{shown} does not exist; {where} holds {listed(names, _MOST_NAMES)}"
+        holds = listed([plain(each) for each in names], _MOST_NAMES)
+        return f"{shown} does not exist; {where} holds {holds}"
     return f"{shown} does not exist; its directory is empty"
 
 

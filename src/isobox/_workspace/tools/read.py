@@ -8,16 +8,25 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import anyio.to_thread
 from typing_extensions import override
 
 from isobox._core.ops import ReadLines
 from isobox._workspace.tools import notebook
 from isobox._workspace.tools.places import no_file
 from isobox._workspace.tools.result import ToolResult
-from isobox._workspace.tools.schema import text, whole
+from isobox._workspace.tools.schema import FARTHEST, text, whole
 from isobox._workspace.tools.session import Lines, Seen
 from isobox._workspace.tools.tool import SessionTool
-from isobox._workspace.tools.wording import count, failed, image, listed, note, said
+from isobox._workspace.tools.wording import (
+    MOST_SHOWN,
+    count,
+    failed,
+    image,
+    listed,
+    note,
+    said,
+)
 from isobox.errors import PathError
 
 if TYPE_CHECKING:
@@ -27,8 +36,6 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 2000
 LINE_WIDTH: Final = 2000
-#: Characters of lines in one result.
-_MOST_SHOWN: Final = 250_000
 _IMAGES: Final = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _PDF_SECONDS: Final = 60
 _PDF_TEXT: Final = 16 << 20
@@ -45,6 +52,8 @@ class ReadArguments:
         "First line to show, from 1. Negative numbers count from the end: -20 shows "
         "the last 20 lines. In a notebook it counts cells.",
         default=1,
+        minimum=-FARTHEST,
+        maximum=FARTHEST,
     )
     limit: int = whole(
         "The most lines to show.", default=MOST_LINES, minimum=1, maximum=MOST_LINES
@@ -142,7 +151,7 @@ class Read(SessionTool[ReadArguments]):
 
     async def _notebook(self, path: str, given: ReadArguments) -> ToolResult:
         data = await self.workspace.read_bytes(path, length=notebook.LONGEST + 1)
-        cells = notebook.cells_of(data) if len(data) <= notebook.LONGEST else None
+        cells = await _cells(data)
         if cells is None:
             return await self._page(path, given)
         self.session.note(path, Seen(hashlib.sha256(data).hexdigest()))
@@ -152,8 +161,15 @@ class Read(SessionTool[ReadArguments]):
         shown = self.session.shown(path)
         if not chosen:
             return _beyond(shown, given.offset, len(cells), "cell")
-        blocks = notebook.shown(chosen, first)
+        blocks = await anyio.to_thread.run_sync(notebook.shown, chosen, first)
         return ToolResult(blocks=blocks, metadata={"cells": len(cells)})
+
+
+async def _cells(data: bytes) -> list[notebook.Fields] | None:
+    if len(data) > notebook.LONGEST:
+        return None
+    # A long one would hold up all that the host does meanwhile.
+    return await anyio.to_thread.run_sync(notebook.cells_of, data)
 
 
 def _lines(shown: str, page: Page, offset: int) -> ToolResult:
@@ -163,7 +179,7 @@ def _lines(shown: str, page: Page, offset: int) -> ToolResult:
         return _beyond(shown, offset, page.total, "line")
     fitting = len(page.lines)
     numbered = numbered_lines(page.lines, page.first)
-    if len(numbered) > _MOST_SHOWN:
+    if len(numbered) > MOST_SHOWN:
         fitting = _fitting(page.lines)
         numbered = numbered_lines(page.lines[:fitting], page.first)
     last = page.first + fitting - 1
@@ -192,10 +208,10 @@ def _numbers(first: int, count: int) -> tuple[str, ...]:
 
 
 def _fitting(lines: Sequence[str]) -> int:
-    if sum(map(len, lines)) <= _MOST_SHOWN:
+    if sum(map(len, lines)) <= MOST_SHOWN:
         return len(lines)
     ends = itertools.accumulate(map(len, lines))
-    return max(1, sum(end <= _MOST_SHOWN for end in ends))
+    return max(1, sum(end <= MOST_SHOWN for end in ends))
 
 
 def _extent(first: int, last: int, total: int) -> str:

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 _SHAPE: Final = "isobox"
 _LONGEST_SHOWN: Final = 60
+#: The largest offset: what every JSON reader takes exactly.
+FARTHEST: Final = 2**53 - 1
 
 
 class BadArgumentsError(Exception):
@@ -139,9 +141,9 @@ class _Number(Shape):
 
     def _allowed(self, kind: str) -> str:
         if self.minimum is not None and self.maximum is not None:
-            return f"a {kind} from {self.minimum:g} to {self.maximum:g}"
+            return f"a {kind} from {self.minimum} to {self.maximum}"
         if self.minimum is not None:
-            return f"a {kind}, at least {self.minimum:g}"
+            return f"a {kind}, at least {self.minimum}"
         return f"a {kind}"
 
 

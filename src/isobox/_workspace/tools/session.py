@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._core.paths import within
 from isobox._workspace.offload.names import folder_of
+from isobox._workspace.tools.wording import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,8 +119,13 @@ class Session:
         return self.workspace._path(path)
 
     def shown(self, path: str) -> str:
-        """Return a path as a model should name it: relative below the root."""
+        """Return a path as a model should name it: relative below the root.
+
+        It stays in its line, and is no note of a tool.
+        """
         root = self.workspace.root
         if path != root and within(path, root):
-            return path[len(root.rstrip("/")) + 1 :]
-        return path
+            path = path[len(root.rstrip("/")) + 1 :]
+        if path.startswith("[") and path.endswith("]"):
+            path = f"./{path}"
+        return plain(path)

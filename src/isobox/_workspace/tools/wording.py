@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Final
 
 from isobox._workspace.tools.result import DataBlock, TextBlock, ToolResult
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
 
 #: Characters of text that one result holds.
 MOST_TEXT: Final = 30_000
+#: Characters of a file that one result of Read holds.
+MOST_SHOWN: Final = 250_000
+#: Control characters, ends of lines, and what turns the direction of writing.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 _MOST_DIFF: Final = 4_000
 #: difflib takes time that grows with the square of this.
 _MOST_COMPARED: Final = 500
@@ -47,6 +54,13 @@ def clean(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def plain(name: str) -> str:
+    """Return a name with escapes for what would steer a terminal or end a line."""
+    if name.isprintable():
+        return name
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], name)
 
 
 def note(text: str) -> str:

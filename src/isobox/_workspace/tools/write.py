@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from isobox._workspace.tools.places import no_file
+from isobox._workspace.tools.places import no_file, no_name
 from isobox._workspace.tools.schema import flag, text
 from isobox._workspace.tools.session import Seen
 from isobox._workspace.tools.tool import SessionTool
@@ -48,6 +48,8 @@ class Write(SessionTool[WriteArguments]):
 
     @override
     async def _perform(self, given: WriteArguments) -> ToolResult:
+        if refusal := no_name(given.file_path):
+            return refusal
         path = self.session.absolute(given.file_path)
         seen = self.session.seen(path)
         digest = seen.digest if seen else ""

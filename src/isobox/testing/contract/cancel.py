@@ -39,7 +39,8 @@ def _call(
         "start": lambda: workspace.start(["true"]),
         "read": lambda: workspace.read_bytes("big"),
         "write": lambda: workspace.write("new", bytes(20 * MiB)),
-        "edit": lambda: workspace.edit("text", "a", "a"),
+        # It leaves the text as it was, cancelled or not.
+        "edit": lambda: workspace.edit_all("text", [("a", "b"), ("b", "a")]),
         "scan": lambda: workspace.scan(".", depth=None, digest=True),
         "stat": lambda: workspace.stat("big", digest=True),
         "glob": lambda: workspace.glob("**/*"),

@@ -52,6 +52,21 @@ class EditContract(Contract):
             await workspace.edit("file", "one", "1")
         assert await workspace.read_text("file") == "one one"
 
+    async def test_each_line_where_a_text_stands_is_named_once(
+        self, workspace: WorkspaceBase
+    ) -> None:
+        await workspace.write("file", "one one\n")
+        with pytest.raises(EditMismatchError, match=r"stands 2 times .* \(line 1\);"):
+            await workspace.edit("file", "one", "1")
+        await workspace.write("file", "one one\n\none\n")
+        with pytest.raises(EditMismatchError, match=r"3 times .* \(lines 1, 3\);"):
+            await workspace.edit("file", "one", "1")
+
+    async def test_the_same_again_is_no_edit(self, workspace: WorkspaceBase) -> None:
+        await workspace.write("file", "one")
+        with pytest.raises(InvalidArgumentError, match="are the same"):
+            await workspace.edit("file", "one", "one")
+
     async def test_every_place_is_replaced_if_asked(
         self, workspace: WorkspaceBase
     ) -> None:

@@ -67,7 +67,8 @@ _CALLS: dict[str, Callable[[WorkspaceBase, Path], Awaitable[Any]]] = {
     "process_write": lambda ws, _: _write_to_a_process(ws),
     "read": lambda ws, _: ws.read_bytes("big"),
     "write": lambda ws, _: ws.write("new", bytes(8 * MiB)),
-    "edit": lambda ws, _: ws.edit("text", "a", "a"),
+    # Its text is the same again afterwards.
+    "edit": lambda ws, _: ws.edit_all("text", [("a", "b"), ("b", "a")]),
     "scan": lambda ws, _: ws.scan(depth=None, digest=True),
     "stat": lambda ws, _: ws.stat("big", digest=True),
     "glob": lambda ws, _: ws.glob("**/*"),

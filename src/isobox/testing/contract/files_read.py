@@ -19,6 +19,7 @@ from isobox.errors import (
     PathNotDirectoryError,
     PathOutsideError,
     StorageError,
+    WrongEncodingError,
 )
 from isobox.testing.contract._base import SOON, Contract
 
@@ -50,8 +51,11 @@ class FilesReadContract(Contract):
         self, workspace: WorkspaceBase
     ) -> None:
         await workspace.write("file", b"\xff\xfe")
-        with pytest.raises(UnicodeDecodeError):
+        with pytest.raises(UnicodeDecodeError) as error:
             await workspace.read_text("file")
+        assert isinstance(error.value, WrongEncodingError)
+        assert error.value.path == "file"
+        assert "encoding=" in str(error.value)
 
     async def test_an_empty_file_reads_empty(self, workspace: WorkspaceBase) -> None:
         await workspace.write("file", b"")

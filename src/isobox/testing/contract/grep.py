@@ -98,6 +98,7 @@ class GrepContract(Contract):
         found = await workspace.grep("needle", limit=10)
         assert len(found.matches) == 10
         assert found.truncated
+        assert not found.timed_out
 
     async def test_a_limit_that_is_just_enough_does_not_cut_to_grep(
         self, workspace: WorkspaceBase
@@ -166,6 +167,7 @@ class GrepContract(Contract):
         found = await workspace.grep("(a+)+$", timeout=1.0)
         assert time.monotonic() - started <= 1.0 + SLACK
         assert found.truncated
+        assert found.timed_out
 
     @pytest.mark.requires("bounded_regex")
     async def test_an_expression_that_hangs_delays_no_other(

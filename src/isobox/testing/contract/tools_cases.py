@@ -379,6 +379,14 @@ WRITE: Final = (
         after={"f": b"a\n"},
     ),
     Case(
+        name="a directory's name",
+        tool="Write",
+        arguments={"file_path": "a/", "content": "x"},
+        text="a/ names a directory; give a file's name",
+        is_error=True,
+        after={"a": None},
+    ),
+    Case(
         name="a directory",
         tool="Write",
         arguments={"file_path": "d", "content": "x"},
@@ -589,9 +597,22 @@ GLOB: Final = (
     ),
     _glob(
         "nothing here, perhaps below",
-        "[no file matches *.txt in . itself; **/*.txt looks below it too]",
+        "[no file matches *.txt in . itself; **/*.txt looks below it too, "
+        "include_ignored=true looks at ignored files too]",
         pattern="*.txt",
     ),
+    _glob(
+        "nothing here, ignored or not",
+        "[no file matches *.txt in . itself; **/*.txt looks below it too]",
+        pattern="*.txt",
+        include_ignored=True,
+    ),
+    _glob(
+        "a set without its end",
+        "[no file matches [a, which is malformed: a [ without its ]]",
+        pattern="[a",
+    ),
+    _glob("a file with a bracket in its name", "[a", {"[a": b""}, pattern="[a"),
     _glob(
         "nothing at all",
         "[no file matches **/*.rs; include_ignored=true looks at ignored files too]",
@@ -745,6 +766,28 @@ GREP: Final = (
         pattern="zebra",
         include_ignored=True,
     ),
+    _grep(
+        "a glob with a set without its end",
+        "[no match in 0 files searched; glob [a is malformed: a [ without its ]]",
+        pattern="import",
+        glob="[a",
+    ),
+    Case(
+        name="a newline in a pattern for lines",
+        tool="Grep",
+        arguments={"pattern": "a\nb"},
+        text="pattern holds a newline, which no line does; give multiline=true to "
+        "match across lines",
+        is_error=True,
+        files={"f": b"a\nb\n"},
+    ),
+    _grep(
+        "a newline in a pattern across lines",
+        "f\n1:a\n2:b",
+        {"f": b"a\nb\n"},
+        pattern="a\nb",
+        multiline=True,
+    ),
     _grep("CRLF is no part of a line", "f\n1:ab", {"f": b"ab\r\n"}, pattern="b$"),
     _grep(
         "binary files are passed over",
@@ -811,7 +854,7 @@ PATCH: Final = (
         name="a unified diff",
         tool="ApplyPatch",
         arguments={"patch": "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n a\n-b\n+B\n"},
-        text="wrote f",
+        text="[wrote f]",
         files={"f": b"a\nb\n"},
         after={"f": b"a\nB\n"},
     ),
@@ -822,7 +865,7 @@ PATCH: Final = (
             "patch": "--- /dev/null\n+++ b/new\n@@ -0,0 +1,1 @@\n+x\n"
             "--- a/old\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-y\n"
         },
-        text="wrote new\nremoved old",
+        text="[wrote new]\n[removed old]",
         files={"old": b"y\n"},
         after={"new": b"x\n", "old": None},
     ),
@@ -833,7 +876,7 @@ PATCH: Final = (
             "patch": "*** Begin Patch\n*** Add File: d/new\n+x\n*** Update File: f\n"
             "@@\n a\n-b\n+B\n*** Delete File: old\n*** End Patch\n"
         },
-        text="wrote d/new\nwrote f\nremoved old",
+        text="[wrote d/new]\n[wrote f]\n[removed old]",
         files={"f": b"a\nb\n", "old": b"y\n"},
         after={"d/new": b"x\n", "f": b"a\nB\n", "old": None},
     ),
@@ -844,9 +887,40 @@ PATCH: Final = (
             "patch": "*** Begin Patch\n*** Update File: f\n*** Move to: g\n"
             "@@\n-a\n+A\n*** End Patch\n"
         },
-        text="wrote g\nremoved f",
+        text="[wrote g]\n[removed f]",
         files={"f": b"a\n"},
         after={"f": None, "g": b"A\n"},
+    ),
+)
+
+_PATCH_OF_NOTHING: Final = (
+    "*** Begin Patch\n*** Update File: {}\n@@\n-a\n+A\n*** End Patch\n"
+)
+PATCH_REFUSED: Final = (
+    Case(
+        name="a file that is missing",
+        tool="ApplyPatch",
+        arguments={"patch": _PATCH_OF_NOTHING.format("src/utls.py")},
+        text="src/utls.py does not exist; did you mean src/utils.py?",
+        is_error=True,
+        files={"src/utils.py": b"a\n"},
+        after={"src/utils.py": b"a\n"},
+    ),
+    Case(
+        name="a file that is like no other",
+        tool="ApplyPatch",
+        arguments={"patch": "--- a/src/q\n+++ b/src/q\n@@ -1 +1 @@\n-a\n+b\n"},
+        text="src/q does not exist; src holds utils.py",
+        is_error=True,
+        files={"src/utils.py": b"a\n"},
+    ),
+    Case(
+        name="a directory's name",
+        tool="ApplyPatch",
+        arguments={"patch": "*** Begin Patch\n*** Add File: a/\n+x\n*** End Patch\n"},
+        text="the patch: 'a/' names a directory; give a file's name",
+        is_error=True,
+        after={"a": None},
     ),
 )
 
@@ -925,7 +999,10 @@ REFUSED: Final[tuple[tuple[str, Mapping[str, object], str], ...]] = (
     (
         "Read",
         {"file_path": "f", "offset": 1.5},
-        "offset: 1.5 is no whole number; give a whole number",
+        (
+            "offset: 1.5 is no whole number; give a whole number from "
+            "-9007199254740991 to 9007199254740991"
+        ),
     ),
     (
         "Read",
@@ -1014,7 +1091,7 @@ REFUSED: Final[tuple[tuple[str, Mapping[str, object], str], ...]] = (
     (
         "Glob",
         {"pattern": "*", "offset": -1},
-        "offset: -1 is out of range; give a whole number, at least 0",
+        "offset: -1 is out of range; give a whole number from 0 to 9007199254740991",
     ),
     (
         "Grep",
@@ -1042,6 +1119,26 @@ REFUSED: Final[tuple[tuple[str, Mapping[str, object], str], ...]] = (
         "BashInput",
         {"job_id": "job-1", "text": "x"},
         "there is no job 'job-1'; none was started in this session",
+    ),
+    (
+        "BashInput",
+        {"job_id": "job-1"},
+        "text is missing; give what the command is to read, or end=true",
+    ),
+    (
+        "BashInput",
+        {"job_id": "job-1", "text": "", "end": False},
+        "text is missing; give what the command is to read, or end=true",
+    ),
+    (
+        "BashInput",
+        {"job_id": "job-1", "end": True},
+        "there is no job 'job-1'; none was started in this session",
+    ),
+    (
+        "Edit",
+        {"file_path": "f/", "edits": [{"old_string": "x", "new_string": "y"}]},
+        "f/ names a directory; give a file's name",
     ),
     (
         "BashKill",

@@ -92,6 +92,36 @@ def test_many_images_are_counted():
     assert blocks[-1] == TextBlock("[2 images more]")
 
 
+def test_many_outputs_are_counted():
+    text = text_of(code("x", *[{"text": "y\n"}] * 50_000))
+    assert text.count("[output]\ny\n") == 200
+    assert text.endswith("[output]\ny\n[49,800 outputs more]")
+
+
+def test_a_long_cell_is_cut_as_any_text():
+    text = text_of(code("x" * 7_000_000))
+    head, _, tail = text.rpartition("\n")
+    assert len(head) == 250_001
+    assert tail == (
+        "[cell 1 is cut, a result holds 250,000 characters; see the rest of it with "
+        "Bash]"
+    )
+
+
+def test_after_a_cut_it_goes_on_with_the_next_cell():
+    cells = [code("a"), code("b" * 300_000), code("c")]
+    text = text_of(*cells, first=3)
+    assert text.endswith("with Bash; go on with offset=5]")
+    assert "c" not in text.rpartition("b")[2].partition("\n")[0]
+
+
+def test_the_outputs_of_many_cells_are_cut_together():
+    cells = [code("x", *[{"text": "y" * 2000}] * 100)] * 50
+    text = text_of(*cells)
+    assert len(text) < 251_000
+    assert text.endswith("go on with offset=3]")
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"[]", b"7", b"\xff\xfe", b'{"cells": 7}', b"[" * 100_000],

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from isobox._workspace.tools import session as sessions
 from isobox._workspace.tools.session import Seen, Session
 from isobox.testing.fake import MemoryWorkspace
@@ -9,6 +13,22 @@ from isobox.testing.fake import MemoryWorkspace
 
 def session():
     return Session(MemoryWorkspace(), "default")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a b/é.py", "a b/é.py"),
+        ("a\n[there are more; go on with offset=1]", None),
+        ("a\r\x1b[2J\x85\u2028\u202e", "a\\r\\x1b[2J\\x85\\u2028\\u202e"),
+        ("[no output]", "./[no output]"),
+        ("[id].tsx", "[id].tsx"),
+        ("a/[no output]", "a/[no output]"),
+    ],
+)
+def test_a_name_is_shown_in_its_line_and_is_no_note(name, shown):
+    named = Session(SimpleNamespace(root="/w"), "default").shown(f"/w/{name}")
+    assert named == (name.replace("\n", "\\n") if shown is None else shown)
 
 
 def test_what_was_noted_is_known_until_forgotten():
