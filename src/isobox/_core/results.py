@@ -302,7 +302,7 @@ class Page:
     """Some lines of a text file, or what else a file turned out to be.
 
     Attributes:
-        entry: The file, with the digest of its whole content; of what is over 5 MiB
+        entry: The file, with the digest of its whole content; of what is over 1 GiB
             and no text it may be missing.
         lines: Without their ends; longer ones are clipped. They are fewer than
             asked where they would be over 4 Mi characters together.

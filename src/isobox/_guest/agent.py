@@ -2930,8 +2930,9 @@ class Survey:
 #: Bytes of a file that are looked at in one step; even, for UTF-16.
 _STRIDE = 1 << 19
 LARGEST_IMAGE = 5 << 20
-#: The largest text whose lines are counted, and the largest content that is compared.
-_LARGEST_SURVEYED = 4 << 30
+#: The largest text whose lines are counted, and the largest content that is compared;
+#: the largest that has a digest though it is no text.
+_LARGEST_SURVEYED, _LARGEST_HASHED = 4 << 30, 1 << 30
 _TOO_LONG = (
     "the file is over 4 GiB, too large to count its lines; look at a part of it with "
     "Bash: head, tail, sed -n, grep"
@@ -3065,7 +3066,7 @@ def _read_up_to(fd: int, size: int) -> bytes:
 def _surveyed(fd: int, size: int, survey: Survey) -> Any:
     """Look at a whole file; returns its content if it is small.
 
-    What is large and no text is not looked at any further, and has no digest.
+    What is over 1 GiB and no text is not looked at any further, and has no digest.
     """
     pieces: Optional[List[bytes]] = []
     # What grows while it is read is read up to where it was. In /proc a file of
@@ -3080,7 +3081,7 @@ def _surveyed(fd: int, size: int, survey: Survey) -> Any:
             pieces.append(data)
         else:
             pieces = None
-            if not survey.encoding:
+            if not survey.encoding and max(size, survey.size) > _LARGEST_HASHED:
                 survey.digest = None
                 break
         if survey.encoding and max(size, survey.size) > _LARGEST_SURVEYED:
