@@ -18,6 +18,7 @@ import anyio.to_thread
 import pytest
 
 from isobox import DockerWorkspace, Limits, MemorySink, sync
+from isobox._backends.docker import life
 from isobox.errors import (
     BackendUnavailableError,
     ConflictError,
@@ -675,9 +676,29 @@ async def test_several_find_a_stopped_container_at_once(engine, made, identity):
         for each in hosts:
             # Started again and not made anew: its root is as it was.
             assert (await each.run("cat /usr/local/bin/tool")).stdout == "hi\n"
-        assert "restarted" in {each.arrival.how for each in hosts}
+        hows = [each.arrival.how for each in hosts]
+        assert sorted(hows) == ["attached"] * 3 + ["restarted"]
         for each in hosts:
             await each.close()
+    names = (await called(engine, "ps", "-a", "--format={{.Names}}")).stdout
+    assert "-turn" not in names
+
+
+async def test_a_host_that_died_in_its_turn_keeps_nobody_out(
+    engine, made, identity, monkeypatch
+):
+    monkeypatch.setattr(life, "_STARTS", 3)
+    async with made(workspace_id=identity) as workspace:
+        await workspace.write("file", "kept")
+        image = described(engine, workspace)["Config"]["Image"]
+        name = described(engine, workspace)["Name"].lstrip("/")
+        await called(engine, "stop", name)
+        await called(engine, "create", f"--name={name}-turn", image, "-")
+        with anyio.fail_after(2 * SOON):
+            assert await workspace.read_text("file") == "kept"
+        assert workspace.arrival.how == "restarted"
+    names = (await called(engine, "ps", "-a", "--format={{.Names}}")).stdout
+    assert "-turn" not in names
 
 
 async def test_what_never_started_is_made_anew(engine, made, identity):

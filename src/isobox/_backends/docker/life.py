@@ -25,6 +25,8 @@ from isobox.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from isobox._backends.docker.engine import Engine
     from isobox._backends.docker.found import Found
     from isobox._backends.docker.hijack import Hijacked
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Looks at a container that another host is about to start, and seconds between.
 _LOOKS, _PAUSE = 100, 0.1
+#: Looks at one that another host starts again.
+_STARTS = 300
 
 #: How often another host may be faster before it is one that wants it otherwise.
 _TURNS = 8
@@ -210,15 +214,47 @@ class Life(Generic[LinkT]):
 
     async def _restarted(self, found: Found) -> Reached[LinkT]:
         try:
-            if not await self._engine.start(found.id):
-                raise _OvertakenError("another host has started it")
-            # Only now, by the one that started it: what several hosts write to a
-            # standard input is mixed, and the first that leaves closes it.
-            stream = await self._engine.attach(found.id)
-            link = await self._told(stream, found.id, found.key)
+            async with self._turn():
+                if not await self._engine.start(found.id):
+                    raise _OvertakenError("another host has started it")
+                # Only now, by the one that started it: what several hosts write to a
+                # standard input is mixed, and the first that leaves closes it.
+                stream = await self._engine.attach(found.id)
+                link = await self._told(stream, found.id, found.key)
         except (EngineError, SandboxLostError):
             return await self._recreated(found, found.trouble)
         return Reached(found.id, link, Arrival("restarted", found.trouble))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        """Be the only host that starts the container.
+
+        An engine tells more than one that it was they, but gives a name to one: that
+        of a container which never starts.
+        """
+        name = f"{self._name}-turn"
+        try:
+            made = await self._engine.create(name, self._recipe.hand())
+        except EngineError as error:
+            if not error.conflict:
+                raise
+            await self._others_turn(name)
+            raise _OvertakenError("another host starts it") from error
+        try:
+            yield
+        finally:
+            # What cannot be removed now is swept later.
+            with anyio.CancelScope(shield=True), contextlib.suppress(EngineError):
+                await self._engine.remove(str(made.get("Id", "")))
+
+    async def _others_turn(self, name: str) -> None:
+        """Wait until another host has started it; one that died loses its turn."""
+        for _ in range(_STARTS):
+            found = await look(self._engine, self._recipe)
+            if found is None or found.running:
+                return
+            await asyncio.sleep(_PAUSE)
+        await self._engine.remove(name)
 
     async def _recreated(self, found: Found, why: tuple[str, ...]) -> Reached[LinkT]:
         await self._engine.remove(found.id)
