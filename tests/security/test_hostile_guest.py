@@ -27,6 +27,7 @@ from tests.unit._channel.liar import (
 
 from isobox import LocalWorkspace
 from isobox._channel.channel import Channel
+from isobox._channel.deadline import deadline
 from isobox._core import ops
 from isobox._guest import agent
 from isobox._workspace import archive
@@ -40,6 +41,7 @@ from isobox.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from isobox._channel.sandbox import ChannelSandbox
 
@@ -728,7 +730,7 @@ async def test_matches_that_are_none(raw):
 @pytest.mark.parametrize("op", OPS, ids=named)
 async def test_a_stalled_operation_is_cancelled_within_five_seconds(op, monkeypatch):
     # The same code with less patience: eleven times five seconds would be long.
-    monkeypatch.setattr("isobox._channel.stream.asyncio.timeout", sooner)
+    monkeypatch.setattr("isobox._channel.stream.deadline", sooner)
     async with lied_to() as (liar, sandbox):
         task = asyncio.create_task(whole(op, sandbox))
         await liar.opened()
@@ -745,12 +747,9 @@ async def test_a_stalled_operation_is_cancelled_within_five_seconds(op, monkeypa
         assert agent.decode(said[2]) == {"do": "cancel"}
 
 
-_TIMEOUT = asyncio.timeout
-
-
-def sooner(delay: float | None) -> asyncio.Timeout:
+def sooner(delay: float) -> AbstractAsyncContextManager[object]:
     assert delay == 5
-    return _TIMEOUT(0.05)
+    return deadline(0.05)
 
 
 async def test_the_patience_is_really_five_seconds():
@@ -763,7 +762,7 @@ async def test_the_patience_is_really_five_seconds():
 
 
 async def test_a_flood_does_not_delay_a_cancel(monkeypatch):
-    monkeypatch.setattr("isobox._channel.stream.asyncio.timeout", sooner)
+    monkeypatch.setattr("isobox._channel.stream.deadline", sooner)
     async with performing(PULL) as (liar, stream, task, channel):
         await liar.say(agent.DATA, stream, data(0, 10))
 
@@ -782,7 +781,7 @@ async def test_a_flood_does_not_delay_a_cancel(monkeypatch):
 
 
 async def test_a_writer_waits_for_credit_and_is_cancelled(monkeypatch):
-    monkeypatch.setattr("isobox._channel.stream.asyncio.timeout", sooner)
+    monkeypatch.setattr("isobox._channel.stream.deadline", sooner)
     op = ops.Write(path=FILE, body=bytes(8 << 20))
     async with performing(op) as (liar, stream, task, channel):
         received = 0
@@ -1120,7 +1119,7 @@ async def test_the_sandbox_ends_in_the_middle(place):
 
 @pytest.mark.parametrize("how", ["asyncio", "anyio"])
 async def test_a_download_that_stalls_is_cancelled(how, place, monkeypatch):
-    monkeypatch.setattr("isobox._channel.stream.asyncio.timeout", patient_or_sooner)
+    monkeypatch.setattr("isobox._channel.stream.deadline", patient_or_sooner)
 
     async def script(liar: Liar, stream: int, fields: dict[str, Any]) -> None:
         if fields["op"] == "scan":
@@ -1142,8 +1141,8 @@ async def test_a_download_that_stalls_is_cancelled(how, place, monkeypatch):
         await until(lambda: workspace.channel.failure is not None)
 
 
-def patient_or_sooner(delay: float | None) -> asyncio.Timeout:
-    return _TIMEOUT(0.05 if delay == 5 else delay)
+def patient_or_sooner(delay: float) -> AbstractAsyncContextManager[object]:
+    return deadline(0.05 if delay == 5 else delay)
 
 
 def header(info: tarfile.TarInfo, size: int) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from typing_extensions import override
 
 from isobox._channel import frames
+from isobox._channel.deadline import deadline
 from isobox._channel.stream import Stream
 from isobox._guest import agent
 from isobox.errors import InvalidArgumentError, ProtocolError, SandboxLostError
@@ -81,7 +82,7 @@ class Channel(asyncio.Protocol):
         """
         self.write(agent.CONFIG, 0, _message(config))
         try:
-            async with asyncio.timeout(timeout):
+            async with deadline(timeout):
                 await asyncio.shield(self._ready)
         except TimeoutError:
             self.fail(SilentError("the guest did not start in time"))

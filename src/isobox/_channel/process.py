@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 from typing_extensions import override
 
+from isobox._channel.deadline import deadline
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
 from isobox._core.ops import Spawn
@@ -284,7 +285,7 @@ class GuestProcess(Process):
         kill = channel.open("kill", id=self.id)
         with anyio.CancelScope(shield=True):
             try:
-                async with asyncio.timeout(_GRACE):
+                async with deadline(_GRACE):
                     await kill.answer()
             except TimeoutError:
                 channel.fail(SandboxLostError("the guest does not kill a command"))

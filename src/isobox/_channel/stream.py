@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from isobox._channel import frames
+from isobox._channel.deadline import deadline
 from isobox._core.results import PATH_ERRORS
 from isobox._guest import agent
 from isobox.errors import ProtocolError, SandboxLostError
@@ -277,7 +278,7 @@ class Stream:
             return
         self.control("cancel")
         try:
-            async with asyncio.timeout(5):
+            async with deadline(5):
                 while not self._answer.done():
                     await self._unblock()
         except TimeoutError:

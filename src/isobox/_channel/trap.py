@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from isobox._channel.background import Background
+from isobox._channel.deadline import deadline
 from isobox._channel.places import SHARED, Caught
 from isobox._channel.sockets import SocketConnection
 from isobox.errors import IsoboxError
@@ -249,12 +250,12 @@ async def _converse(
     """Answer DNS messages with lengths before them, as RFC 7766 has it."""
     held = bytearray()
     while True:
-        async with asyncio.timeout(_QUESTION):
+        async with deadline(_QUESTION):
             query = await _message(connection, held)
         answer = None if query is None else asked(query)
         if answer is None:
             return
-        async with asyncio.timeout(_QUESTION):
+        async with deadline(_QUESTION):
             await connection.send(_LENGTH.pack(len(answer)) + answer)
 
 

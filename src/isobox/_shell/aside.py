@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from isobox._channel.deadline import deadline
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
 from isobox._guest import agent
@@ -97,7 +98,7 @@ class Aside:
             InvalidArgumentError: It refuses.
         """
         self.free = False
-        async with asyncio.timeout(timeout):
+        async with deadline(timeout):
             told = await self._exchanged(agent.encode(message))
         self.free = True
         if "refused" in told:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from isobox._channel.deadline import deadline
 from isobox._shell import trees
 from isobox._shell.answers import PRELUDE
 from isobox._shell.exec import ENDED, MARK, STDOUT
@@ -104,7 +105,7 @@ class Operator:
             SandboxLostError: Nobody reads it.
         """
         try:
-            async with asyncio.timeout(SILENCE):
+            async with deadline(SILENCE):
                 await self._running.send(data)
         except (BrokenPipeError, TimeoutError):
             raise SandboxLostError("the shell inside takes no more") from None
@@ -137,7 +138,7 @@ class Operator:
 
     async def _receive(self) -> bytes:
         try:
-            async with asyncio.timeout(SILENCE):
+            async with deadline(SILENCE):
                 while True:
                     kind, piece = await self._running.receive()
                     if kind == ENDED:
@@ -150,7 +151,7 @@ class Operator:
     async def alive(self) -> bool:
         """Whether it answers still, and soon."""
         try:
-            async with asyncio.timeout(_ASLEEP):
+            async with deadline(_ASLEEP):
                 return await self.ask(b":") == b""
         except (SandboxLostError, TimeoutError):
             return False
@@ -158,7 +159,7 @@ class Operator:
     async def ends(self) -> bool:
         """Tell it to end; returns whether it has."""
         with contextlib.suppress(SandboxLostError, TimeoutError):
-            async with asyncio.timeout(_LEAVE):
+            async with deadline(_LEAVE):
                 await self._running.send_eof()
                 await self._drained()
                 return True

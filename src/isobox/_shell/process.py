@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from typing_extensions import override
 
+from isobox._channel.deadline import deadline
 from isobox._channel.process import exit_facts
 from isobox._channel.refusals import error_for
 from isobox._channel.stream import GuestRefusal
@@ -101,7 +102,7 @@ class ShellProcess(Process):
             SandboxLostError: The sandbox is gone.
         """
         try:
-            async with asyncio.timeout(SILENCE):
+            async with deadline(SILENCE):
                 await asyncio.shield(self._begun)
         except TimeoutError:
             raise SandboxLostError("the shell inside starts no command") from None
@@ -260,7 +261,7 @@ class ShellProcess(Process):
         if self._spool is None:
             return
         try:
-            async with asyncio.timeout(SILENCE):
+            async with deadline(SILENCE):
                 await self._spool.send_eof()
                 while (await self._spool.receive())[0] != ENDED:
                     pass
@@ -281,7 +282,7 @@ class ShellProcess(Process):
                     await self.kill()
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with deadline(left):
                     await asyncio.shield(self._exit)
 
     def _nearest(self) -> tuple[str, float]:
@@ -295,7 +296,7 @@ class ShellProcess(Process):
         return name, left
 
     async def _begin_first(self) -> None:
-        async with asyncio.timeout(_GRACE):
+        async with deadline(_GRACE):
             await asyncio.shield(self._begun)
 
     # What the host asks.
@@ -382,7 +383,7 @@ class ShellProcess(Process):
 
     async def _end_it(self) -> None:
         try:
-            async with asyncio.timeout(_DEADLY):
+            async with deadline(_DEADLY):
                 await self._house.kill(self._mark, self.pid)
         except TimeoutError:
             raise SandboxLostError("the shell inside does not end a command") from None

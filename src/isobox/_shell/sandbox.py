@@ -16,6 +16,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._channel import unpack
+from isobox._channel.deadline import deadline
 from isobox._channel.sparse import SparseWriter
 from isobox._core.ops import Pull
 from isobox._core.paths import within
@@ -519,7 +520,7 @@ class ShellSandbox(Sandbox):
 async def _fed(running: Running, program: bytes) -> Running:
     """Give a shell what it loads."""
     try:
-        async with asyncio.timeout(SILENCE):
+        async with deadline(SILENCE):
             await running.send(program)
     except (BrokenPipeError, TimeoutError):
         await running.aclose()

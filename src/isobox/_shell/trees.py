@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from isobox._channel.deadline import deadline
 from isobox._shell.exec import MARK
 from isobox.errors import SandboxLostError
 
@@ -134,7 +135,7 @@ async def kill(operator: Operator, mark: str, pid: int = 0) -> None:
         await _signal(operator, fresh, signal.SIGSTOP)
         stopped |= fresh
     try:
-        async with asyncio.timeout(_GRACE):
+        async with deadline(_GRACE):
             await _end(operator, mark, pid, stopped)
     except TimeoutError:
         raise SandboxLostError("a command inside does not die") from None

@@ -15,6 +15,7 @@ import aiohttp
 import anyio.to_thread
 
 from isobox._backends.docker import hijack, labels, remains
+from isobox._channel.deadline import deadline
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ class Engine:
     @contextlib.asynccontextmanager
     async def _in_time(self, seconds: float) -> AsyncGenerator[None]:
         try:
-            async with asyncio.timeout(seconds):
+            async with deadline(seconds):
                 yield
         except TimeoutError as error:
             raise self._silent(f"does not answer within {seconds:g} s") from error

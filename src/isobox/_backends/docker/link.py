@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from isobox._backends.docker import diagnosis
 from isobox._backends.docker.engine import EngineError, part
 from isobox._channel.channel import Channel
+from isobox._channel.deadline import deadline
 from isobox._guest import daemon
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
@@ -132,7 +133,7 @@ class Link:
     async def _explain(self) -> None:
         why = "the container engine does not say why the stream ended"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_WHY):
+            async with deadline(_WHY):
                 why = await diagnosis.of_end(self._engine, self._container)
         self.channel.fail(diagnosis.lost(why))
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from isobox._backends.docker import diagnosis, groups
 from isobox._backends.docker.engine import EngineError, part
+from isobox._channel.deadline import deadline
 from isobox._shell.exec import ENDED, PIECE, STDERR, STDOUT
 from isobox.errors import BackendUnavailableError
 
@@ -138,7 +139,7 @@ class Execs:
         """
         program = await self.start(["cat"], tty=None)
         try:
-            async with asyncio.timeout(_START):
+            async with deadline(_START):
                 await program.send(b"\n")
                 await program.receive()
                 await groups.refuse(await program.known_pid(), self._recipe.user)
