@@ -88,6 +88,7 @@ class ShellProcess(Process):
         self._exit: asyncio.Future[Exit] = loop.create_future()
         self._exit.add_done_callback(_retrieved)
         self._told: tuple[int, int | None, bool] | None = None
+        self._killed = False
         self._started = self._heard = time.monotonic()
         self._life = loop.create_task(self._live())
         self._tasks: set[asyncio.Task[None]] = {self._life}
@@ -241,7 +242,8 @@ class ShellProcess(Process):
             signal=None if number is None else signal_name(number),
             timed_out=self._timed_out is not None,
             idle_timed_out=self._timed_out == "idle_timeout",
-            background=background,
+            # While it is killed, others of it may be seen that are about to be.
+            background=background and not self._killed,
             duration=time.monotonic() - self._started,
             stdout=self._captured(STDOUT),
             stderr=self._captured(STDERR),
@@ -368,6 +370,7 @@ class ShellProcess(Process):
             return
         for pipe in (self._out, self._err, self._rep):
             pipe.widen()
+        self._killed = True
         with anyio.CancelScope(shield=True):
             try:
                 await self._end_it()
