@@ -100,9 +100,18 @@ def _innermost(error: Exception) -> Exception:
 
 def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
+        _print_no_more()
         return 128 + signal.SIGPIPE  # who read our output went away
     if isinstance(error, IsoboxError | OSError):
         complain(str(error))
     else:
         complain(f"internal error, please report it: {error!r}")
     return FAILED
+
+
+def _print_no_more() -> None:
+    """Have the interpreter's end not fail for what nobody reads (status 120)."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

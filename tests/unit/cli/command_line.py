@@ -42,7 +42,8 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
-            os.execv(program[0], [*program, *arguments])
+            environment = {**os.environ, "TERM": "xterm-256color"}
+            os.execve(program[0], [*program, *arguments], environment)
         self.seen = b""
 
     def resize(self, columns, rows):
