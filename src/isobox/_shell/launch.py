@@ -60,7 +60,8 @@ exec 7<&-
 _WITNESSES: Final[dict[Witness, str]] = {
     "awk": "awk 'BEGIN { printf \"%d\", system(ARGV[1]) }' <inner>",
     "time": "command time -f %x sh -c <inner>",
-    "sh": "sh -c <inner>; echo $?",
+    # The shell that waits would say of a signal what the command did not.
+    "sh": "{ sh -c <inner>; } 2>/dev/null; echo $?",
 }
 _DIRECTORY: Final = """\
 cd -- <cwd> 2>/dev/null || {
