@@ -175,6 +175,10 @@ class Secured(Connection):
         self._inner = inner
         self._arrived = ssl.MemoryBIO()
         self._leaving = ssl.MemoryBIO()
+        # SAFETY: Python 3.11.2, which Debian 12 has, sets it: whoever cuts the
+        # connection off would end what is said at a place of their choice.
+        if context.options & ssl.OP_IGNORE_UNEXPECTED_EOF:
+            context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         self._tls = context.wrap_bio(
             self._arrived,
             self._leaving,

@@ -192,13 +192,16 @@ async def test_what_is_cut_off_is_no_end_of_tls():
 
 
 async def test_an_end_that_nobody_vouched_for_is_none():
-    server, client, _, outer = await secured()
+    careless = trusting()
+    careless.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
+    server, client, _, outer = await secured(careless)
     async with server, client:
         await client.send(b"half of it")
         await outer.send_eof()
         assert await server.receive() == b"half of it"
         with pytest.raises(ssl.SSLEOFError):
             await server.receive()
+    assert not careless.options & ssl.OP_IGNORE_UNEXPECTED_EOF
 
 
 async def test_many_records_are_received_at_once():
