@@ -199,7 +199,8 @@ async def test_an_end_that_nobody_vouched_for_is_none():
         await client.send(b"half of it")
         await outer.send_eof()
         assert await server.receive() == b"half of it"
-        with pytest.raises(ssl.SSLEOFError):
+        # Of which kind it is, Pythons differ.
+        with pytest.raises(ssl.SSLError, match=r"EOF|eof"):
             await server.receive()
     assert not careless.options & ssl.OP_IGNORE_UNEXPECTED_EOF
 
