@@ -9,6 +9,7 @@ from typing import Final, Literal, cast
 from urllib.parse import urlsplit
 
 from isobox._core import hosts
+from isobox._core.given import is_number
 from isobox.errors import InvalidArgumentError
 
 #: What a model's tool names may hold, and no `__`, which parts them.
@@ -209,8 +210,7 @@ class McpServer:
             raise self._wrong(what, f"holds a NUL, or over {_LONGEST} characters")
 
     def _check_seconds(self, what: str, value: object) -> None:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and 0 < cast("float", value) <= _LONGEST_WAIT):
+        if not (is_number(value) and 0 < cast("float", value) <= _LONGEST_WAIT):
             raise self._wrong(what, "is no number of seconds, or too large")
 
     def _wrong(self, what: str, why: str) -> InvalidArgumentError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from isobox._core.given import is_number
 from isobox._core.ops import CallTool
 from isobox.errors import InvalidArgumentError
 
@@ -186,9 +187,7 @@ def _given(arguments: Mapping[str, R] | None) -> dict[str, R]:
 
 
 def _check_timeout(timeout: float | None) -> None:
-    unchecked: object = timeout
-    is_number = isinstance(unchecked, int | float) and not isinstance(unchecked, bool)
-    if timeout is not None and not (is_number and timeout > 0):
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise InvalidArgumentError(f"timeout={timeout!r} is no number of seconds")
 
 
