@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.descriptors import none_left_open
 
 from isobox import BubblewrapWorkspace
 from isobox._backends.bubblewrap import copy
@@ -493,18 +494,17 @@ async def test_nothing_is_left_behind(host, mechanism, tmp_path, monkeypatch):
     place.mkdir(mode=0o711)
     tmp_path.chmod(0o711)
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    descriptors = os.listdir("/proc/self/fd")
-    async with BubblewrapWorkspace(host, mode="copy") as workspace:
-        await workspace.run(
-            "d=; for i in $(seq 300); do mkdir d; cd d; done; chmod 0 .; cd /workspace;"
-            "mkdir closed; echo x > closed/f; chmod 0 closed",
-        )
-        await workspace.diff()
-        await workspace.discard()
-        await workspace.run("echo x > closed")
-        assert list(place.glob("isobox-*"))
+    with none_left_open():
+        async with BubblewrapWorkspace(host, mode="copy") as workspace:
+            await workspace.run(
+                "d=; for i in $(seq 300); do mkdir d; cd d; done; chmod 0 .;"
+                "cd /workspace; mkdir closed; echo x > closed/f; chmod 0 closed",
+            )
+            await workspace.diff()
+            await workspace.discard()
+            await workspace.run("echo x > closed")
+            assert list(place.glob("isobox-*"))
     assert list(place.glob("isobox-*")) == []
-    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
 async def test_deep_trees_are_compared_and_removed(workspace):

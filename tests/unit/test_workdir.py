@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import typing_extensions
+from tests.descriptors import none_left_open
 
 from isobox import _workdir, errors
 from isobox.errors import (
@@ -21,16 +22,11 @@ from isobox.errors import (
 SYSTEM = "/usr/bin/python3"
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.fixture
 def place(tmp_path):
     """A directory that no link leads to, and a check that nothing stays open."""
-    before = descriptors()
-    yield tmp_path.resolve()
-    assert descriptors() == before
+    with none_left_open():
+        yield tmp_path.resolve()
 
 
 def test_a_directory_is_opened(place):

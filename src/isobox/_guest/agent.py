@@ -1992,10 +1992,30 @@ class Printed:
 class Report(Printed):
     """Descriptor 3 of a command: what stands there came after what was printed."""
 
-    def _events(self, _events: int) -> None:
+    _most = PIECE
+
+    def _events(self, events: int) -> None:
+        # What is written there while the others are read may come after what they
+        # give now: it waits for the next turn.
+        there = _unread(self.fd)
         others = [each for each in self._command.outputs if each is not self]
-        if all([each.pump(64) for each in others]):
+        quiet = all([each.pump(64) for each in others])
+        if quiet and (there or events & select.POLLHUP):
+            self._most = there or PIECE
             self.pump()
+            self._most = PIECE
+
+    def room(self) -> int:
+        return min(self._most, Printed.room(self))
+
+
+def _unread(fd: int) -> int:
+    """Return how many bytes stand in a pipe."""
+    import fcntl
+    import termios
+
+    (count,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
+    return int(count)
 
 
 class Discard:

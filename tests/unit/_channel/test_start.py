@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
+from tests.descriptors import none_left_open
 
 from isobox._channel import start
 from isobox._channel.start import GuestChild, GuestFailedError
@@ -30,26 +30,19 @@ async def test_one_that_says_nothing_is_a_reason_too():
 
 
 async def test_one_that_does_not_exist_is_the_kernels_word():
-    before = descriptors()
-    with pytest.raises(FileNotFoundError):
+    with none_left_open(), pytest.raises(FileNotFoundError):
         await GuestChild.start(["/absent"], config={}, env={}, cwd="/", pass_fds=[])
-    assert descriptors() == before
 
 
 async def test_one_that_stays_silent_is_killed(monkeypatch):
     monkeypatch.setattr(start, "_START", 0.1)
     monkeypatch.setattr(start, "_END", 0.1)
-    before = descriptors()
     began = time.monotonic()
-    assert "in time" in await failed("/bin/sleep", "30")
+    with none_left_open():
+        assert "in time" in await failed("/bin/sleep", "30")
     assert time.monotonic() - began < 5
-    assert descriptors() == before
 
 
 async def test_the_environment_of_the_host_is_not_passed_on(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_HOST", "hush")
     assert "SECRET" not in await failed("/bin/sh", "-c", "env >&2; exit 1")
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))

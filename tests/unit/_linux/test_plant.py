@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.descriptors import none_left_open
 
 from isobox._linux import plant as program
 from isobox._linux.planting import PlantingError, Soil, plant
@@ -235,14 +236,13 @@ def children():
 
 
 def test_nothing_is_left(soil, close):
-    before = sorted(os.listdir("/proc/self/fd"))
     running = children()
-    for wanted in (("tcp4", "0.0.0.0", 80), ("tcp4", "192.0.2.1", 0)):
-        for sock in plant(soil, [wanted]):
-            sock.close()
-    with pytest.raises(PlantingError):
-        plant(soil, [("tcp4", "0.0.0.0", 80), ("tcp4", "0.0.0.0", 80)])
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    with none_left_open():
+        for wanted in (("tcp4", "0.0.0.0", 80), ("tcp4", "192.0.2.1", 0)):
+            for sock in plant(soil, [wanted]):
+                sock.close()
+        with pytest.raises(PlantingError):
+            plant(soil, [("tcp4", "0.0.0.0", 80), ("tcp4", "0.0.0.0", 80)])
     assert children() == running
 
 

@@ -19,6 +19,7 @@ import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.descriptors import none_left_open, opened
 
 from isobox._workspace import archive
 from isobox.errors import (
@@ -197,10 +198,6 @@ def test_a_directory_that_cannot_be_entered_is_unpacked_all_the_same(tmp_path):
     assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
 
 
-def descriptors() -> int:
-    return len(os.listdir("/dev/fd"))
-
-
 def names(raw: bytes) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
         return tar.getnames()
@@ -230,7 +227,7 @@ def deep(tmp_path):
 
 
 def test_a_very_deep_tree_is_packed_with_few_descriptors(deep):
-    before, most = descriptors(), 0
+    before, most = len(opened()), 0
 
     async def gathered() -> bytes:
         nonlocal most
@@ -238,12 +235,12 @@ def test_a_very_deep_tree_is_packed_with_few_descriptors(deep):
         async with archive.Source(str(deep)) as source:
             async for piece in source:
                 pieces.append(piece)
-                most = max(most, descriptors())
+                most = max(most, len(opened()))
         return b"".join(pieces)
 
-    packed_names = names(anyio.run(gathered))
+    with none_left_open():
+        packed_names = names(anyio.run(gathered))
     assert most < before + 100
-    assert descriptors() == before
     assert len(packed_names) == 2 * DEPTH + 1
     assert packed_names[-1] == "./z"
     assert packed_names[DEPTH] == "./" + "/".join("d" * DEPTH)
@@ -252,21 +249,19 @@ def test_a_very_deep_tree_is_packed_with_few_descriptors(deep):
 def test_an_archive_that_nobody_reads_to_its_end_leaves_nothing_open(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d/f").write_bytes(bytes(3 << 20))
-    before = descriptors()
 
     async def begun() -> None:
         async with archive.Source(str(tmp_path)) as source:
             async for _ in source:
                 break
 
-    anyio.run(begun)
-    assert descriptors() == before
+    with none_left_open():
+        anyio.run(begun)
 
 
 @pytest.mark.anyio
 async def test_a_read_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(b"x")
-    before = descriptors()
     began, go_on = threading.Event(), threading.Event()
     read = os.read
 
@@ -281,13 +276,13 @@ async def test_a_read_that_is_cancelled_leaves_nothing_open(tmp_path, monkeypatc
                 patched.setattr("isobox._workspace.archive.os.read", slow)
                 await anext(source)
 
-    task = asyncio.ensure_future(reading())
-    await anyio.to_thread.run_sync(began.wait)
-    task.cancel()
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert descriptors() == before
+    with none_left_open():
+        task = asyncio.ensure_future(reading())
+        await anyio.to_thread.run_sync(began.wait)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes another user's place")
