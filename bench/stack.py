@@ -75,12 +75,24 @@ def rows(directory: Path) -> list[Row]:
     sandbox = Nothing()
     plain = JsonlSink(directory / "plain.jsonl")
     keyed = JsonlSink(directory / "keyed.jsonl", key=KEY)
+    later = JsonlSink(directory / "later.jsonl", defer_outcomes=True)
+    both = JsonlSink(directory / "both.jsonl", key=KEY, defer_outcomes=True)
     return [
         Row("the sandbox alone", compose(sandbox, [])),
         Row("all layers, no sink", compose(sandbox, _layers(None))),
         Row("all layers, records kept in memory", compose(sandbox, _layers(Short()))),
         Row("all layers, JSONL", compose(sandbox, _layers(plain)), counts=True),
         Row("all layers, JSONL with a key", compose(sandbox, _layers(keyed)), True),
+        Row(
+            "all layers, JSONL, outcomes deferred",
+            compose(sandbox, _layers(later)),
+            True,
+        ),
+        Row(
+            "all layers, JSONL with a key, outcomes deferred",
+            compose(sandbox, _layers(both)),
+            True,
+        ),
         Row("Audit alone, JSONL", compose(sandbox, _layers(plain)[:1])),
     ]
 

@@ -8,7 +8,7 @@ import json
 import json.encoder
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, cast
 
 from isobox.errors import InvalidArgumentError
 
@@ -34,20 +34,6 @@ class Place(NamedTuple):
 
     seq: int = 0
     hash: str = GENESIS
-
-
-class Placed(Protocol):
-    """What has a place in a chain."""
-
-    @property
-    def seq(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def hash(self) -> str:
-        """Its hash."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +70,12 @@ class Seal:
         #: Returns the hash of bytes in hex.
         self.digest: Callable[[bytes], str] = _sha256 if key is None else _Keyed(key)
 
-    def line(self, record: Record, after: Placed) -> tuple[bytes, str]:
-        """Return the line of a record that follows `after`, and its hash.
+    def line(self, record: Record, after: tuple[int, str]) -> tuple[bytes, str]:
+        """Return the line of a record, and its hash.
+
+        Args:
+            record: The record.
+            after: The number and the hash of the one before it.
 
         Raises:
             InvalidArgumentError: The record has a field of the chain's.
@@ -96,10 +86,10 @@ class Seal:
                 "a record has fields, and none of them is seq, prev or hash, which "
                 "are the chain's; give them other names"
             )
-        fields = _json(record)[1:]
-        text = f'{{"seq":{after.seq + 1},"prev":"{after.hash}",{fields}'
-        hashed = self.digest(text.encode("ascii"))
-        line = f'{text[:-1]},"hash":"{hashed}"}}\n'.encode("ascii")
+        seq, hashed = after
+        text = f'{{"seq":{seq + 1},"prev":"{hashed}",{_json(record)[1:]}'.encode()
+        hashed = self.digest(text)
+        line = b'%b,"hash":"%b"}\n' % (text[:-1], hashed.encode())
         if len(line) > LONGEST:
             raise InvalidArgumentError(f"a record has more than {LONGEST} bytes")
         return line, hashed
@@ -135,8 +125,14 @@ class _Keyed:
         return outer.hexdigest()
 
 
+_SHA256: Final = hashlib.sha256()
+
+
 def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    # To make one takes OpenSSL longer than to copy one.
+    hashed = _SHA256.copy()
+    hashed.update(data)
+    return hashed.hexdigest()
 
 
 def _encoder() -> Callable[[Record], Iterable[str]]:

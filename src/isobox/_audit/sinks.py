@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from isobox._audit.jsonl import JsonlSink
 from isobox._audit.key import key_of_environment
 from isobox._audit.records import Record
 from isobox.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["AuditSink", "JsonlSink", "MemorySink", "Record"]
 
@@ -20,6 +23,19 @@ class AuditSink(Protocol):
 
     def put(self, record: Record, /) -> None:
         """Keep one record; it is kept when this returns."""
+
+
+class DeferringSink(AuditSink, Protocol):
+    """Takes outcomes a little later, together with what comes next.
+
+    Attributes:
+        defer_outcomes: Whether it is to be used so.
+    """
+
+    defer_outcomes: bool
+
+    def put_all(self, records: Sequence[Record], /) -> None:
+        """Keep several records; they are kept when this returns."""
 
 
 class MemorySink:

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._audit.chain import BrokenChainError, Walk, torn_mark
 from isobox._audit.files import Descriptor, lock, missing, status_of, unlock
-from isobox._audit.head import SIZE, Head, HeadError, read_head
+from isobox._audit.head import SIZE, Head, HeadError, content_of, read_head
 from isobox._audit.records import LONGEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from isobox._audit.chain import Link
     from isobox._audit.records import Record, Seal
 
 #: The field of a record of the chain that says what the head did not expect.
 AHEAD: Final = "ahead"
 _APPEND: Final = os.O_RDWR | os.O_APPEND
+#: Records that are written at once: the head has room for the hashes of so many.
+_TOGETHER: Final = 2
 _LOG: Final = logging.getLogger("isobox.audit")
 
 
@@ -38,11 +42,11 @@ class Tail:
     """The head and the file that it is about, as one process has them open.
 
     The head is told the hash of a record, then the record is written to the file,
-    then the head says that it is there. Whoever is killed in between leaves the one
-    record that the head expects, or a part of it; the next to append takes the
-    record in, and marks the part. What else is after the head's record came from
-    somebody else, or the machine was stopped before the head was on the disk: the
-    record that goes on says so for good.
+    then the head says that it is there; so it is with two records at once. Whoever
+    is killed in between leaves what the head expects, or a part of it; the next to
+    append takes the records in, and marks the part. What else is after the head's
+    record came from somebody else, or the machine was stopped before the head was
+    on the disk: the record that goes on says so for good.
     """
 
     def __init__(
@@ -55,8 +59,9 @@ class Tail:
         self._syncs = syncs
         self._content: bytes | None = None
         self._head = Head()
-        #: What the disk has of it.
+        #: What the disk has of it, and how that begins.
         self._saved = self._head
+        self._opening = ""
         #: Records after it that it did not expect.
         self._late = 0
         self._head_file = self._first_head()
@@ -67,20 +72,21 @@ class Tail:
         finally:
             unlock(self._head_file.number)
 
-    def append(self, record: Record) -> None:
-        """Append a record, in the next file if this one is full.
+    def append(self, records: Sequence[Record]) -> None:
+        """Append records, in the next file where this one is full.
 
         Raises:
-            OSError: It could not be written whole, or the files are not those
+            OSError: They could not be written whole, or the files are not those
                 that were left here.
         """
         self._take()
         try:
             if not self._is_as_left():
                 self._learn()
-            if self._max_bytes is not None and self._head.end >= self._max_bytes:
-                self._rotate()
-            self._write(record)
+            for first in range(0, len(records), _TOGETHER):
+                if self._max_bytes is not None and self._head.end >= self._max_bytes:
+                    self._rotate()
+                self._write(records[first : first + _TOGETHER])
         finally:
             unlock(self._head_file.number)
 
@@ -136,7 +142,9 @@ class Tail:
         """Learn what others wrote since."""
         content = os.pread(self._head_file.number, SIZE, 0)
         self._content = None
-        self._head = self._saved = self._newer(content)
+        self._head = self._newer(content)
+        self._saved = self._head
+        self._opening = self._head.opening(self._seal)
         if self._head.closed:
             self._move_on()
         else:
@@ -154,12 +162,14 @@ class Tail:
         return head
 
     def _expect(self, following: str) -> None:
-        """Tell the head what is written next, and nothing else yet."""
-        self._store(self._saved.sealed(self._seal, following))
+        """Tell the head the hashes of what is written next, and nothing else yet."""
+        self._store(content_of(self._opening, following))
 
     def _save(self, head: Head) -> None:
-        self._store(head.sealed(self._seal))
+        opening = head.opening(self._seal)
+        self._store(content_of(opening, head.next))
         self._head = self._saved = head
+        self._opening = opening
 
     def _store(self, content: bytes) -> None:
         number = self._head_file.number
@@ -171,17 +181,24 @@ class Tail:
 
     # -- the file -----------------------------------------------------------
 
-    def _write(self, record: Record, *, closes: bool = False) -> None:
-        head = self._head
-        line, hashed = self._seal.line(record, head)
-        self._expect(hashed)
-        self._write_line(line)
-        self._save(head.then(hashed, len(line), closed=closes))
+    def _write(self, records: Sequence[Record], *, closes: bool = False) -> None:
+        seq, hashed, _, start, files, _, _ = self._head
+        lines: list[bytes] = []
+        hashes: list[str] = []
+        for record in records:
+            line, hashed = self._seal.line(record, (seq, hashed))
+            seq += 1
+            lines.append(line)
+            hashes.append(hashed)
+        self._expect(",".join(hashes))
+        self._write_lines(written := b"".join(lines))
+        end = start + len(written)
+        self._save(Head(seq, hashed, end - len(lines[-1]), end, files, closes))
 
-    def _write_line(self, line: bytes) -> None:
+    def _write_lines(self, lines: bytes) -> None:
         self._content = None
         number = self._file.number
-        if os.write(number, line) != len(line):
+        if os.write(number, lines) != len(lines):
             raise OSError(errno.ENOSPC, "it took only part of a record", self._path)
         if self._syncs:
             os.fdatasync(number)
@@ -219,12 +236,12 @@ class Tail:
         elif ahead:
             closes = self._head.closed
             event = _event("closed" if closes else "recovered")
-            self._write({**event, **ahead}, closes=closes)
+            self._write([{**event, **ahead}], closes=closes)
         if self._head.closed:
             self._move_on()
             self._catch_up()
         elif self._head.end == 0 and self._head.files:
-            self._write(_event("opened"))
+            self._write([_event("opened")])
 
     def _walk_to(self, size: int) -> int | None:
         """Take in the records before `size`; return where unfinished bytes begin."""
@@ -246,12 +263,16 @@ class Tail:
     def _take_in(self, link: Link) -> None:
         end = link.end
         if not link.whole:
-            self._write_line(b"\n")
+            self._write_lines(b"\n")
             end += 1
         fields, place = link.record.fields, link.record.place
-        self._late += place.hash != self._head.next
+        expected, _, following = self._head.next.partition(",")
+        if place.hash != expected:
+            self._late += 1
+            following = ""
         closes = (fields.get("kind"), fields.get("event")) == ("chain", "closed")
-        self._head = Head(*place, link.start, end, self._head.files, closes)
+        files = self._head.files
+        self._head = Head(*place, link.start, end, files, closes, following)
 
     def _ahead_of(self, known: Head, torn: int | None) -> Record:
         """Return what is to be said of what the head did not expect, if anything."""
@@ -274,9 +295,9 @@ class Tail:
         region = os.pread(self._file.number, size - start, start)
         mark = {**torn_mark(region), "time": time.time(), **ahead}
         seq, files = self._head.seq + 1, self._head.files
-        line, hashed = self._seal.line(mark, self._head)
+        line, hashed = self._seal.line(mark, self._head.place)
         self._expect(hashed)
-        self._write_line(b"\n" + line)
+        self._write_lines(b"\n" + line)
         begin = size + 1
         self._save(Head(seq, hashed, begin, begin + len(line), files))
 
@@ -285,7 +306,7 @@ class Tail:
     def _rotate(self) -> None:
         aside = aside_path(self._path, self._head.files + 1)
         self._refuse_taken(aside)
-        self._write(_event("closed"), closes=True)
+        self._write([_event("closed")], closes=True)
         self._move_on()
         self._catch_up()
 

@@ -217,7 +217,7 @@ class _Verification:
                 "replaced", link.line, f"it is not the record {place.seq} that the "
                 "head knows; the file was replaced", part.path
             )  # fmt: skip
-        if place.seq <= head.seq or place.hash == head.next:
+        if place.seq <= head.seq or head.expects(place.hash):
             return
         if not self._late:
             self._tell(

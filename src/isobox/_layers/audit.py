@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from isobox._approval.question import Question
-    from isobox._audit.sinks import AuditSink
+    from isobox._audit.sinks import AuditSink, DeferringSink
     from isobox._core.ops import Op
     from isobox._core.stack import Perform
 
@@ -42,14 +43,17 @@ class Audit:
         redact: Callable[[str], str] | None = None,
     ) -> None:
         self._sink = sink
+        self._deferring = _deferring(sink)
         self._redact = redact
         self._workspace = workspace
         self._backend = backend
         self._numbers = itertools.count(1)
         #: What goes on, and since when.
         self._ongoing: dict[int, float] = {}
-        #: Outcomes that the sink did not take when they came.
+        #: Outcomes that wait, or that the sink did not take when they came.
         self._owed: deque[dict[str, object]] = deque()
+        #: The loop that will record those that wait.
+        self._paying: asyncio.AbstractEventLoop | None = None
 
     async def __call__(self, op: Op[R], inner: Perform, /) -> R:
         op = named(op)
@@ -95,26 +99,59 @@ class Audit:
         it is logged, and nothing else happens until the sink has taken it.
         """
         record = self._record(number, "outcome", fields)
+        if self._deferring is not None:
+            self._owed.append(record)
+            self._pay_soon()
+            return
         try:
             self._keep(record)
         except Exception as error:
             self._owed.append(record)
-            _LOG.error(
-                "the audit log of %s did not take the outcome of operation %d (%s: %s);"
-                " no operation runs until it does",
-                self._workspace,
-                number,
-                type(error).__name__,
-                error,
-            )
+            self._complain(number, error)
             raise
 
-    def _keep(self, record: dict[str, object]) -> None:
+    def _pay_soon(self) -> None:
+        """Record what is owed at the loop's next turn; at once if there is no loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._pay()
+            return
+        # One that was closed never had its turn.
+        if self._paying is not loop:
+            self._paying = loop
+            loop.call_soon(self._pay)
+
+    def _pay(self) -> None:
+        self._paying = None
+        try:
+            self._keep()
+        except Exception as error:  # noqa: BLE001 - whoever comes next hears of it
+            self._complain(cast("int", self._owed[0]["number"]), error)
+
+    def _complain(self, number: int, error: Exception) -> None:
+        _LOG.error(
+            "the audit log of %s did not take the outcome of operation %d (%s: %s); "
+            "no operation runs until it does",
+            self._workspace,
+            number,
+            type(error).__name__,
+            error,
+        )
+
+    def _keep(self, *records: dict[str, object]) -> None:
+        """Have the sink take what is owed to it, and these."""
         assert self._sink is not None  # noqa: S101 - callers have checked
+        if self._deferring is not None:
+            if due := (*self._owed, *records):
+                self._deferring.put_all(due)
+                self._owed.clear()
+            return
         while self._owed:
             self._sink.put(self._owed[0])
             self._owed.popleft()
-        self._sink.put(record)
+        for record in records:
+            self._sink.put(record)
 
     def question(self, question: Question) -> Callable[[str], None]:
         """Record a question to a person; what is returned records the answer."""
@@ -155,6 +192,12 @@ class Audit:
         if self._redact is not None:
             return {key: _each(value, self._redact) for key, value in record.items()}
         return record
+
+
+def _deferring(sink: AuditSink | None) -> DeferringSink | None:
+    if getattr(sink, "defer_outcomes", False):
+        return cast("DeferringSink", sink)
+    return None
 
 
 def _unheard(_answer: str) -> None:

@@ -134,12 +134,19 @@ def test_no_head_that_was_changed_is_taken(data, key):
     _, made = data.draw(damaged(content))
     if made in (content, b""):
         return
-    with pytest.raises(HeadError):
-        read_head(made, seal)
+    try:
+        known = read_head(made, seal)
+    except HeadError:
+        return
+    # The seal is not of the hashes of what is being written.
+    assert known._replace(next="b" * 64).sealed(seal) == content
+
+
+TWO = f"{'b' * 64},{'c' * 64}"
 
 
 def test_the_largest_head_has_its_size():
-    huge = Head(10**18, "a" * 64, 10**15, 10**15, 10**6, closed=False, next="b" * 64)
+    huge = Head(10**18, "a" * 64, 10**15, 10**15, 10**6, closed=False, next=TWO)
     assert len(huge.sealed(Seal())) == SIZE
 
 
@@ -150,6 +157,14 @@ def test_nothing_read_as_a_head_or_a_record_crashes(content):
     if content:
         with pytest.raises(HeadError):
             read_head(content, Seal())
+
+
+@pytest.mark.parametrize(
+    "following", ["x" * 64, "b" * 63, "B" * 64, f"{'b' * 64},", f"{TWO},{'d' * 64}"]
+)
+def test_no_odd_hashes_of_what_follows_are_taken(following):
+    with pytest.raises(HeadError):
+        read_head(Head()._replace(next=following).sealed(Seal())[:SIZE], Seal())
 
 
 @pytest.mark.parametrize(
@@ -337,6 +352,35 @@ def test_the_head_expects_one_record_only(log):
     assert (finding.wrong, finding.line) == ("ahead", 12)
     write(log, [{"n": 1}])
     assert "1 records before it" in verify(log).findings[0].message
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_the_head_expects_two_records_that_are_written_at_once(log, written):
+    seal, head = Seal(), Path(f"{log}.head")
+    known = read_head(head.read_bytes(), seal)
+    first = forged(log.read_bytes().splitlines()[-1])
+    second = forged(first)
+    hashes = ",".join(json.loads(each)["hash"] for each in (first, second))
+    head.write_bytes(known._replace(next=hashes).sealed(seal))
+    with log.open("ab") as file:
+        file.write(first + second[: len(second) * (written - 1)])
+    assert wrongs(log) == []
+    write(log, [{"n": 1}])
+    assert wrongs(log) == []
+    assert verify(log).records == 11 + written
+
+
+def test_a_record_that_another_took_the_place_of_is_not_expected(log):
+    seal, head = Seal(), Path(f"{log}.head")
+    known = read_head(head.read_bytes(), seal)
+    first = forged(log.read_bytes().splitlines()[-1])
+    other = json.loads(forged(first))["hash"]
+    head.write_bytes(known._replace(next=f"{'b' * 64},{other}").sealed(seal))
+    with log.open("ab") as file:
+        file.write(first)
+    assert wrongs(log) == ["ahead"]
+    write(log, [{"n": 1}])
+    assert wrongs(log) == ["ahead"]
 
 
 def test_a_begun_record_that_the_head_did_not_expect_stays_told(log):

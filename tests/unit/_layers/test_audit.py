@@ -58,9 +58,9 @@ class Scripted:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(OPS, ENDS), max_size=12), st.randoms())
-def test_every_operation_has_one_of_each(steps, chance):
-    sink = MemorySink()
+@given(st.lists(st.tuples(OPS, ENDS), max_size=12), st.randoms(), st.booleans())
+def test_every_operation_has_one_of_each(steps, chance, defers):
+    sink = Deferring() if defers else MemorySink()
     sandbox = Scripted([end for _, end in steps])
     perform = compose(sandbox, [Audit(sink, workspace="w", backend="b")])
 
@@ -230,3 +230,113 @@ def test_a_close_that_cannot_be_recorded_raises_and_forgets_nothing(caplog):
     audit.lifecycle("close")
     kinds = [each["kind"] for each in sink.records]
     assert kinds == ["intent"] * 2 + ["outcome"] * 2 + ["lifecycle"]
+
+
+class Deferring(Failing):
+    """Takes outcomes with what comes next; keeps what came together in `groups`."""
+
+    defer_outcomes = True
+
+    def __init__(self):
+        super().__init__()
+        self.groups = []
+
+    def put_all(self, records):
+        for record in records:
+            self.put(record)
+        self.groups.append([(each["kind"], each["number"]) for each in records])
+
+
+@pytest.fixture
+def deferring():
+    sink = Deferring()
+    audit = Audit(sink, workspace="w", backend="b")
+    return sink, audit, compose(Runs(), [audit])
+
+
+RUN = abc.Spawn(argv=("true",), cwd="/w")
+
+
+def test_an_outcome_that_may_wait_comes_with_the_next_intent(deferring):
+    sink, audit, perform = deferring
+
+    async def work():
+        await perform(RUN)
+        await perform(RUN)
+        assert sink.groups == [
+            [("intent", 1)],
+            [("outcome", 1), ("intent", 2)],
+        ]
+        await asyncio.sleep(0)
+        assert sink.groups[2:] == [[("outcome", 2)]]
+        await perform(RUN)
+        audit.lifecycle("close")
+        assert sink.groups[3:] == [
+            [("intent", 3)],
+            [("outcome", 3), ("lifecycle", 4)],
+        ]
+        await asyncio.sleep(0)
+        assert len(sink.groups) == 5
+
+    asyncio.run(work())
+
+
+def test_the_loop_is_asked_for_one_turn_however_many_wait(deferring):
+    sink, _, perform = deferring
+
+    async def work():
+        loop, asked = asyncio.get_running_loop(), []
+        call_soon = loop.call_soon
+        loop.call_soon = lambda *given, **named: (
+            asked.append(given),
+            call_soon(*given, **named),
+        )[1]
+        for _ in range(100):
+            await perform(RUN)
+        assert len(asked) == 1
+
+    asyncio.run(work())
+    assert len(sink.records) == 200
+
+
+def test_an_outcome_that_waits_at_the_loops_end_is_recorded(deferring):
+    sink, _, perform = deferring
+    asyncio.run(perform(RUN))
+    assert sink.groups == [[("intent", 1)], [("outcome", 1)]]
+    asyncio.run(perform(RUN))
+    assert len(sink.records) == 4
+
+
+def test_an_outcome_without_a_loop_is_recorded_at_once():
+    sink, sandbox = Deferring(), Reads()
+    audit = Audit(sink, workspace="w", backend="b")
+    asyncio.run(compose(sandbox, [audit])(abc.Read(path="/w/a")))
+    sandbox.stream._ended({"exit_code": 3})
+    assert sink.groups == [[("intent", 1)], [("outcome", 1)]]
+
+
+def test_while_a_deferred_outcome_is_not_taken_nothing_else_happens(deferring, caplog):
+    sink, audit, perform = deferring
+
+    async def work():
+        await perform(RUN)
+        sink.fails = True
+        await asyncio.sleep(0)
+        assert "did not take the outcome of operation 1" in caplog.text
+        with pytest.raises(OSError, match="full"):
+            await perform(RUN)
+        with pytest.raises(OSError, match="full"):
+            audit.lifecycle("close")
+        sink.fails = False
+        await perform(RUN)
+        audit.lifecycle("close")
+
+    asyncio.run(work())
+    kinds = [(each["kind"], each["number"]) for each in sink.records]
+    assert kinds == [
+        ("intent", 1),
+        ("outcome", 1),
+        ("intent", 4),
+        ("outcome", 4),
+        ("lifecycle", 5),
+    ]
