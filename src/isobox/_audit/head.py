@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from isobox._audit.records import GENESIS, Place, Seal, fields_of
@@ -10,7 +9,6 @@ from isobox._audit.records import GENESIS, Place, Seal, fields_of
 #: Bytes of a head: less than a sector, so that it is written whole or not at all.
 SIZE: Final = 449
 _JSON: Final = ("false", "true")
-_NEXT: Final = re.compile("(?:[0-9a-f]{64}(?:,[0-9a-f]{64})?)?")
 
 
 class Head(NamedTuple):
@@ -40,31 +38,25 @@ class Head(NamedTuple):
         """Its place in the chain."""
         return Place(self.seq, self.hash)
 
-    def opening(self, seal: Seal) -> str:
-        """Return the beginning of a file's content, up to the hashes of `next`.
+    def sealed(self, seal: Seal, following: str | None = None) -> bytes:
+        """Return it as the content of a file.
 
-        The seal is of all but those, so that a record costs one. Whoever changes
-        them makes no record of it that is not sealed itself.
+        Args:
+            seal: What seals it.
+            following: The hashes of the records that are written next, else `next`.
         """
-        seq, hashed, start, end, files, closed, _ = self
+        seq, hashed, start, end, files, closed, expected = self
         text = (
             f'{{"seq":{seq},"hash":"{hashed}","start":{start},"end":{end},'
-            f'"files":{files},"closed":{_JSON[closed]},"keyed":{_JSON[seal.keyed]}'
+            f'"files":{files},"closed":{_JSON[closed]},"next":"{following or expected}"'
+            f',"keyed":{_JSON[seal.keyed]}'
         )
-        return f'{text},"seal":"{seal.digest(f"head {text}".encode())}","next":"'
-
-    def sealed(self, seal: Seal) -> bytes:
-        """Return it as the content of a file."""
-        return content_of(self.opening(seal), self.next)
+        mark = seal.digest(f"head {text}".encode())
+        return f'{text},"seal":"{mark}"}}'.ljust(SIZE - 1).encode() + b"\n"
 
     def expects(self, hashed: str) -> bool:
         """Whether a record with that hash is being written after it."""
         return hashed in self.next.split(",")
-
-
-def content_of(opening: str, following: str) -> bytes:
-    """Return the content of a file from its beginning and the hashes of `next`."""
-    return f'{opening}{following}"}}'.ljust(SIZE - 1).encode() + b"\n"
 
 
 class HeadError(Exception):
@@ -105,8 +97,6 @@ def _fields(content: bytes) -> dict[str, object]:
 
 def _head(fields: dict[str, object]) -> Head | None:
     numbers = [fields.get(name) for name in ("seq", "start", "end", "files")]
-    if not _NEXT.fullmatch(str(fields.get("next"))):
-        return None
     match [*numbers, *map(fields.get, ("hash", "closed", "next"))]:
         case [
             int(seq), int(start), int(end), int(files),

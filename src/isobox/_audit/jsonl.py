@@ -86,7 +86,8 @@ class JsonlSink:
                 16 MiB.
             ValueError: JSON cannot hold it.
             OSError: It could not be written whole, the file was cut, replaced or
-                removed since the last record, or the sink is closed.
+                removed since the last record, or the sink is closed. Where it has
+                an attribute `kept`, the line is in the file.
         """
         self.put_all((record,))
 
@@ -96,7 +97,8 @@ class JsonlSink:
         Raises:
             InvalidArgumentError: As `put`, of any of them; some may be kept.
             ValueError: As `put`.
-            OSError: As `put`.
+            OSError: As `put`. Where it has an attribute `kept`, so many of them, the
+                first ones, are in the file.
         """
         if self._process != os.getpid():
             # The child of a fork shares its parent's lock, which excludes nobody.

@@ -29,6 +29,19 @@ _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + len(GENESIS) + len(b'"}\n')
 
 
+class PartlyKeptError(OSError):
+    """Some records are kept, and others are not.
+
+    Args:
+        error: Why.
+        kept: How many are, the first ones.
+    """
+
+    def __init__(self, error: OSError, kept: int) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
+        self.kept = kept
+
+
 class Place(NamedTuple):
     """A place in a chain: the number of a record, and its hash."""
 

@@ -35,7 +35,11 @@ class DeferringSink(AuditSink, Protocol):
     defer_outcomes: bool
 
     def put_all(self, records: Sequence[Record], /) -> None:
-        """Keep several records; they are kept when this returns."""
+        """Keep several records; they are kept when this returns.
+
+        What it raises may say in an attribute `kept` how many of them, the first
+        ones, are kept nevertheless.
+        """
 
 
 class MemorySink:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import logging
 import os
 import time
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from isobox._audit.chain import BrokenChainError, Walk, torn_mark
 from isobox._audit.files import Descriptor, lock, missing, status_of, unlock
-from isobox._audit.head import SIZE, Head, HeadError, content_of, read_head
-from isobox._audit.records import LONGEST
+from isobox._audit.head import SIZE, Head, HeadError, read_head
+from isobox._audit.records import LONGEST, PartlyKeptError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,10 +59,11 @@ class Tail:
         self._max_bytes = max_bytes
         self._syncs = syncs
         self._content: bytes | None = None
+        #: How many lines of the last write are whole.
+        self._whole = 0
         self._head = Head()
-        #: What the disk has of it, and how that begins.
+        #: What the disk has of it.
         self._saved = self._head
-        self._opening = ""
         #: Records after it that it did not expect.
         self._late = 0
         self._head_file = self._first_head()
@@ -76,17 +78,15 @@ class Tail:
         """Append records, in the next file where this one is full.
 
         Raises:
-            OSError: They could not be written whole, or the files are not those
-                that were left here.
+            PartlyKeptError: Some of them are in the file, and the rest is not.
+            OSError: None is, or the files are not those that were left here.
         """
         self._take()
         try:
-            if not self._is_as_left():
+            if self._head.closed or not self._is_as_left():
                 self._learn()
             for first in range(0, len(records), _TOGETHER):
-                if self._max_bytes is not None and self._head.end >= self._max_bytes:
-                    self._rotate()
-                self._write(records[first : first + _TOGETHER])
+                self._append(records[first : first + _TOGETHER], first)
         finally:
             unlock(self._head_file.number)
 
@@ -142,9 +142,10 @@ class Tail:
         """Learn what others wrote since."""
         content = os.pread(self._head_file.number, SIZE, 0)
         self._content = None
-        self._head = self._newer(content)
-        self._saved = self._head
-        self._opening = self._head.opening(self._seal)
+        self._head = self._saved = self._newer(content)
+        if not content and status_of(self._path) is None:
+            # So that an empty head beside a file tells of somebody else.
+            self._save(self._head)
         if self._head.closed:
             self._move_on()
         else:
@@ -163,13 +164,11 @@ class Tail:
 
     def _expect(self, following: str) -> None:
         """Tell the head the hashes of what is written next, and nothing else yet."""
-        self._store(content_of(self._opening, following))
+        self._store(self._saved.sealed(self._seal, following))
 
     def _save(self, head: Head) -> None:
-        opening = head.opening(self._seal)
-        self._store(content_of(opening, head.next))
+        self._store(head.sealed(self._seal))
         self._head = self._saved = head
-        self._opening = opening
 
     def _store(self, content: bytes) -> None:
         number = self._head_file.number
@@ -181,6 +180,19 @@ class Tail:
 
     # -- the file -----------------------------------------------------------
 
+    def _append(self, records: Sequence[Record], kept: int) -> None:
+        """Append some of the records, of which `kept` are in the file."""
+        try:
+            if self._max_bytes is not None and self._head.end >= self._max_bytes:
+                self._rotate()
+        except OSError as error:
+            raise _partly(error, kept) from None
+        self._whole = 0
+        try:
+            self._write(records)
+        except OSError as error:
+            raise _partly(error, kept + self._whole) from None
+
     def _write(self, records: Sequence[Record], *, closes: bool = False) -> None:
         seq, hashed, _, start, files, _, _ = self._head
         lines: list[bytes] = []
@@ -191,14 +203,17 @@ class Tail:
             lines.append(line)
             hashes.append(hashed)
         self._expect(",".join(hashes))
-        self._write_lines(written := b"".join(lines))
-        end = start + len(written)
+        self._write_lines(*lines)
+        end = start + sum(map(len, lines))
         self._save(Head(seq, hashed, end - len(lines[-1]), end, files, closes))
 
-    def _write_lines(self, lines: bytes) -> None:
+    def _write_lines(self, *lines: bytes) -> None:
         self._content = None
         number = self._file.number
-        if os.write(number, lines) != len(lines):
+        written = os.write(number, b"".join(lines))
+        ends = [*itertools.accumulate(map(len, lines))]
+        self._whole = sum(end <= written for end in ends)
+        if written != ends[-1]:
             raise OSError(errno.ENOSPC, "it took only part of a record", self._path)
         if self._syncs:
             os.fdatasync(number)
@@ -296,7 +311,9 @@ class Tail:
         mark = {**torn_mark(region), "time": time.time(), **ahead}
         seq, files = self._head.seq + 1, self._head.files
         line, hashed = self._seal.line(mark, self._head.place)
-        self._expect(hashed)
+        if not ahead:
+            # Else a head that expects it would tell no longer of what it did not.
+            self._expect(hashed)
         self._write_lines(b"\n" + line)
         begin = size + 1
         self._save(Head(seq, hashed, begin, begin + len(line), files))
@@ -333,6 +350,11 @@ class Tail:
 
     def _refusal(self, reason: str) -> OSError:
         return OSError(errno.EBADMSG, reason, self._path)
+
+
+def _partly(error: OSError, kept: int) -> OSError:
+    """Return an error that says how many records are in the file, if one is."""
+    return PartlyKeptError(error, kept) if kept else error
 
 
 def _event(event: str) -> Record:

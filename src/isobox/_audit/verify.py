@@ -141,6 +141,8 @@ class _Verification:
             head_file.close()
 
     def _known_parts(self, content: bytes) -> list[_Part]:
+        if not content:
+            self._tell_of_an_empty_head()
         try:
             self._head = head = read_head(content, self._seal)
         except HeadError as error:
@@ -153,6 +155,17 @@ class _Verification:
             if status_of(self._path) is None:
                 return [*map(self._part, paths)]
         return self._present([*paths, self._path])
+
+    def _tell_of_an_empty_head(self) -> None:
+        # A file is made after its head was written; of records in it more is told.
+        there = status_of(self._path)
+        if there is not None and there.st_size == 0:
+            self._find("head", 0, "it was emptied", head_path(self._path))
+        elif there is None:
+            self._report.notes.append(
+                f"{head_path(self._path)} is empty, and there is no file: whoever made "
+                "the log was stopped before its first record, or both were emptied"
+            )
 
     def _present(self, paths: list[str]) -> list[_Part]:
         parts: list[_Part] = []

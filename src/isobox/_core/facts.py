@@ -107,7 +107,7 @@ def _facts(op: AnyOp) -> dict[str, Fact]:  # noqa: C901, PLR0912 - one case an o
         case Running():
             return {}
         case Edit():
-            return {"path": op.path, "replacements": len(op.replacements)}
+            return _edit(op)
         case Patch():
             return _patch(op)
         case Scan():
@@ -169,8 +169,17 @@ def _spawn(op: Spawn) -> dict[str, Fact]:
         "tty": op.tty is not None,
         "timeout": op.timeout,
         "user": op.user,
+        "spool": op.spool,
         "label": op.label,
         "declared": op.declared or None,
+    }
+
+
+def _edit(op: Edit) -> dict[str, Fact]:
+    return {
+        "path": op.path,
+        "replacements": len(op.replacements),
+        "every": sum(each.every for each in op.replacements) or None,
     }
 
 
@@ -187,14 +196,15 @@ def _patch(op: Patch) -> dict[str, Fact]:
 
 def _bounded(value: str | list[str], redact: Callable[[str], str] | None) -> Fact:
     if isinstance(value, str):
-        return _short(value, redact)
-    texts = [_short(each, redact) for each in value[:_TEXTS]]
+        return bounded(value, redact)
+    texts = [bounded(each, redact) for each in value[:_TEXTS]]
     if len(value) > _TEXTS:
         texts.append(f"[... {len(value) - _TEXTS} more]")
     return texts
 
 
-def _short(text: str, redact: Callable[[str], str] | None) -> str:
+def bounded(text: str, redact: Callable[[str], str] | None) -> str:
+    """Return a text as records repeat it: masked, then cut after 4,096 characters."""
     if redact is not None:
         text = redact(text)
     if len(text) <= _TEXT:

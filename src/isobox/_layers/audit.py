@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from isobox._core.facts import facts
+from isobox._core.facts import bounded, facts
 from isobox._core.results import Ongoing
 from isobox._layers.caller import named
 from isobox.errors import IsoboxError
@@ -66,7 +66,7 @@ class Audit:
         try:
             result = await inner(op)
         except BaseException as error:
-            self._settle(number, _failure(error, started))
+            self._settle(number, _failure(error, started, self._redact))
             raise
         if isinstance(result, Ongoing):
             self._ongoing[number] = started
@@ -98,15 +98,13 @@ class Audit:
         Nobody may be there to hear of a failure, as when a process ends by itself:
         it is logged, and nothing else happens until the sink has taken it.
         """
-        record = self._record(number, "outcome", fields)
+        self._owed.append(self._record(number, "outcome", fields))
         if self._deferring is not None:
-            self._owed.append(record)
             self._pay_soon()
             return
         try:
-            self._keep(record)
+            self._keep()
         except Exception as error:
-            self._owed.append(record)
             self._complain(number, error)
             raise
 
@@ -127,7 +125,8 @@ class Audit:
         try:
             self._keep()
         except Exception as error:  # noqa: BLE001 - whoever comes next hears of it
-            self._complain(cast("int", self._owed[0]["number"]), error)
+            for owed in self._owed:
+                self._complain(cast("int", owed["number"]), error)
 
     def _complain(self, number: int, error: Exception) -> None:
         _LOG.error(
@@ -142,16 +141,23 @@ class Audit:
     def _keep(self, *records: dict[str, object]) -> None:
         """Have the sink take what is owed to it, and these."""
         assert self._sink is not None  # noqa: S101 - callers have checked
-        if self._deferring is not None:
-            if due := (*self._owed, *records):
-                self._deferring.put_all(due)
-                self._owed.clear()
-            return
-        while self._owed:
-            self._sink.put(self._owed[0])
+        due = [*self._owed, *records]
+        together = 1 if self._deferring is None else 2
+        for first in range(0, len(due), together):
+            try:
+                if self._deferring is None:
+                    self._sink.put(due[first])
+                else:
+                    self._deferring.put_all(due[first : first + together])
+            except Exception as error:
+                self._paid(getattr(error, "kept", 0))
+                raise
+            self._paid(together)
+
+    def _paid(self, count: int) -> None:
+        """Forget what was owed, of so many records that the sink has."""
+        for _ in range(min(count, len(self._owed))):
             self._owed.popleft()
-        for record in records:
-            self._sink.put(record)
 
     def question(self, question: Question) -> Callable[[str], None]:
         """Record a question to a person; what is returned records the answer."""
@@ -216,13 +222,15 @@ def _each(value: object, change: Callable[[str], str]) -> object:
     return value
 
 
-def _failure(error: BaseException, started: float) -> dict[str, object]:
+def _failure(
+    error: BaseException, started: float, redact: Callable[[str], str] | None
+) -> dict[str, object]:
     known = isinstance(error, IsoboxError)
     return {
         "ok": False,
         "seconds": _since(started),
         "error": type(error).__name__,
-        "message": str(error) if known else None,
+        "message": bounded(str(error), redact) if known else None,
     }
 
 

@@ -344,6 +344,57 @@ def test_who_holds_the_lock_is_not_waited_for_for_ever(path, make, monkeypatch):
     assert texts(path) == [2]
 
 
+def test_a_file_that_cannot_be_put_aside_is_closed_once(path, make, monkeypatch):
+    sink = make(max_bytes=1024)
+
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(tail.os, "rename", refused)
+    number = 0
+    with suppress(PermissionError):
+        while True:
+            sink.put({"n": number})
+            number += 1
+    for _ in range(3):
+        with pytest.raises(PermissionError):
+            sink.put({"n": -1})
+    assert path.read_bytes().count(b'"closed"') == 1
+    monkeypatch.undo()
+    sink.put({"n": number})
+    assert verify(path).findings == []
+    assert texts(path) == [*range(number), "closed", "opened", number]
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"), [(0, 0), (1, 0), (40, 0), (10**6, 2), ("head", 2), ("line", 1)]
+)
+def test_what_of_two_records_was_kept_is_said(path, make, monkeypatch, room, kept):
+    sink, write, pwrite = make(), os.write, os.pwrite
+    sink.put({"n": 0})
+    length = len(path.read_bytes())
+
+    def short(file, data):
+        least = {"line": data.index(b"\n") + 9, "head": len(data)}.get(room, room)
+        return write(file, data[:least])
+
+    def full(file, data, at):
+        if room in ("head", 10**6) and path.stat().st_size > length:
+            raise OSError(errno.ENOSPC, "full")
+        return pwrite(file, data, at)
+
+    monkeypatch.setattr(tail.os, "write", short)
+    monkeypatch.setattr(tail.os, "pwrite", full)
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - the class counts
+        sink.put_all([{"n": 1}, {"n": 2}])
+    assert getattr(caught.value, "kept", 0) == kept
+    monkeypatch.undo()
+    sink.put({"n": 3})
+    kinds = [each for each in texts(path) if each != "torn"]
+    assert kinds == [0, *range(1, kept + 1), 3]
+    assert verify(path).findings == []
+
+
 # -- the dead ---------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from tests.meta.test_ops import example
 
 from isobox import abc
 from isobox._approval.question import Question
+from isobox._audit.records import PartlyKeptError
 from isobox._audit.sinks import MemorySink
 from isobox._core.results import Ongoing
 from isobox._core.stack import compose
@@ -340,3 +341,52 @@ def test_while_a_deferred_outcome_is_not_taken_nothing_else_happens(deferring, c
         ("outcome", 4),
         ("lifecycle", 5),
     ]
+
+
+class Partly(Deferring):
+    """Keeps so many of what comes, and fails."""
+
+    kept = None
+
+    def put_all(self, records):
+        if self.kept is None:
+            super().put_all(records)
+            return
+        super().put_all(records[: self.kept])
+        raise PartlyKeptError(OSError(28, "full"), self.kept)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_no_outcome_that_was_kept_is_owed_any_more(kept):
+    sink = Partly()
+    perform = compose(Runs(), [Audit(sink, workspace="w", backend="b")])
+
+    async def work():
+        await perform(RUN)
+        sink.kept = kept
+        with pytest.raises(OSError, match="full"):
+            await perform(RUN)
+        sink.kept = None
+        await perform(RUN)
+
+    asyncio.run(work())
+    kinds = [(each["kind"], each["number"]) for each in sink.records]
+    intents = [("intent", 1), ("outcome", 1), *[("intent", 2)] * (kept == 2)]
+    assert kinds == [*intents, ("intent", 3), ("outcome", 3)]
+
+
+def test_a_long_failure_is_recorded_short_and_masked():
+    sink = MemorySink()
+    long = "x" * 4000 + "hush" * 100_000
+    sandbox = Scripted(["ours"])
+    audit = Audit(
+        sink, workspace="w", backend="b", redact=lambda text: text.replace("hush", "*")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ERRORS, "ours", LimitError(long))
+        with pytest.raises(LimitError):
+            asyncio.run(compose(sandbox, [audit])(RUN))
+    message = sink.records[1]["message"]
+    assert len(message) < 4200
+    assert "hu" not in message
+    assert message.endswith("characters more]")
