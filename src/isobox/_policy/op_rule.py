@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import math
 import posixpath
@@ -12,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from isobox._core import given, hosts
+from isobox._policy import arguments
 from isobox._policy.decision import Verdict
 from isobox._policy.part import GROUPS
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from isobox._policy.part import Part
     from isobox._policy.shell import Command
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _MOST_WILDCARDS: Final = 8
 _LONGEST: Final = 1024
 _WILDCARD: Final = re.compile(r"\*+")
-_WILD: Final = re.compile(r"[*?\[]")
 _KNOWN: Final = frozenset[str]().union(*GROUPS.values())
 #: Operations whose commands are known.
 _COMMANDS: Final = frozenset(("spawn", "script"))
@@ -59,6 +58,8 @@ class Rule:
             directory (`git`, wherever it is); wrappers such as env, sudo and
             xargs are looked through.
         arguments: Patterns of which each must fit one argument of the command.
+            Where only running it tells one that could fit, a rule that asks or
+            denies asks.
         paths: Patterns for the path: below the workspace's root, or absolute;
             `**` is any number of directories. A rule that asks or denies is
             about what holds such a path as well, where all that it holds is
@@ -156,20 +157,27 @@ class Rule:
         """
         return self._fits_but_for_path(part) and self._has_path(part, root)
 
-    def may_fit(self, part: Part) -> bool:
-        """Whether it asks or denies, and could be about a part without a sure path."""
-        return (
-            part.unsure
-            and bool(self.paths)
-            and self.verdict != "allow"
-            and self._fits_but_for_path(part)
-        )
+    def may_fit(self, part: Part, root: str) -> bool:
+        """Whether it asks or denies, and could be about a part once that runs.
+
+        Args:
+            part: The part, of which the path or arguments are not sure.
+            root: Absolute path inside of the workspace's directory.
+        """
+        if self.verdict == "allow" or not self._fits_outside(part):
+            return False
+        if part.unsure and self.paths:
+            return self._has_command(part)
+        return self._may_have_command(part) and self._has_path(part, root)
 
     def _fits_but_for_path(self, part: Part) -> bool:
+        return self._fits_outside(part) and self._has_command(part)
+
+    def _fits_outside(self, part: Part) -> bool:
+        """Whether it fits, path and command left aside."""
         return (
             self._has_op(part.op)
             and self._has_tool(part)
-            and self._has_command(part)
             and self._has_host(part.host)
             and self._has_size(part.size)
         )
@@ -197,7 +205,15 @@ class Rule:
             return False
         if self.verdict == "allow" and not _is_plain(command):
             return False
-        return all(_some(each, command.arguments) for each in self.arguments)
+        return arguments.fit(self.arguments, command)
+
+    def _may_have_command(self, part: Part) -> bool:
+        command = part.command
+        return (
+            command is not None
+            and _any(self.programs, command.program)
+            and arguments.may_fit(self.arguments, command)
+        )
 
     def _has_path(self, part: Part, root: str) -> bool:
         if not self.paths:
@@ -252,8 +268,10 @@ def _is_plain(command: Command) -> bool:
     Not what runs by way of another program, nor a program of that name in a
     directory that anybody can write to, nor arguments that only running it tells.
     """
-    path = command.path or ""
-    known = "/" not in path or path.startswith(("/usr/bin/", "/bin/", "/usr/local/"))
+    # A command was read, and with it the grammar is there.
+    from isobox._policy.shell.names import is_of_the_system  # noqa: PLC0415
+
+    known = is_of_the_system(command.path or "")
     return known and not command.dynamic and not command.through
 
 
@@ -278,21 +296,8 @@ def _check_program(title: str, pattern: str) -> None:
 def _any(patterns: tuple[str, ...], text: str | None) -> bool:
     if not patterns:
         return True
-    return text is not None and any(_is(pattern, text) for pattern in patterns)
-
-
-def _some(pattern: str, texts: Sequence[str]) -> bool:
-    # Most patterns are words, and a comparison is ten times faster.
-    if pattern in texts:
-        return True
-    return _WILD.search(pattern) is not None and any(
-        fnmatch.fnmatchcase(text, pattern) for text in texts
-    )
-
-
-def _is(pattern: str, text: str) -> bool:
-    return pattern == text or (
-        _WILD.search(pattern) is not None and fnmatch.fnmatchcase(text, pattern)
+    return text is not None and any(
+        arguments.matches(pattern, text) for pattern in patterns
     )
 
 

@@ -28,6 +28,7 @@ _LONGEST: Final = 4096
 #: Characters of a command in a reason.
 _SHOWN: Final = 120
 _UNSURE: Final = "which file it writes, only running it tells, and a rule is about some"
+_FILLED: Final = "only running it tells its arguments, and a rule is about some"
 _ORDER: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
 #: Operations of which rules know no more than the parts by that name.
 _PLAIN: Final = frozenset[str]().union(*GROUPS.values()) - {
@@ -220,12 +221,14 @@ class Policy:
         about = self._index.about(part)
         fitting = [rule for rule in about if rule.fits(part, root)]
         strictest = max(fitting, key=lambda rule: _ORDER[rule.verdict], default=None)
-        if strictest is None or strictest.verdict == "allow":
-            for rule in about if part.unsure else ():
-                if rule.may_fit(part):
-                    return Decision("ask", rule.title, _UNSURE, rule.source)
-        if strictest is not None:
-            return _said(strictest, part)
+        said = self._otherwise(part) if strictest is None else _said(strictest, part)
+        if said.verdict != "allow" or not _is_open(part):
+            return said
+        maybe = next((rule for rule in about if rule.may_fit(part, root)), None)
+        return said if maybe is None else _asked(maybe, part)
+
+    def _otherwise(self, part: Part) -> Decision:
+        """Return what is said of a part that no rule fits."""
         if part.doubts and self._index.looks_inside and self.default.verdict == "allow":
             return Decision("ask", "not understood", "; ".join(part.doubts[:4]))
         return self.default
@@ -277,10 +280,24 @@ def _strictness(decision: Decision) -> int:
 
 
 def _said(rule: Rule, part: Part) -> Decision:
-    reason = rule.reason or _REASONS[rule.verdict]
-    if part.command is not None and part.command.program is not None:
-        reason = f"{reason} ({_shown(part.command.program, part.command.arguments)})"
+    reason = _about(part, rule.reason or _REASONS[rule.verdict])
     return Decision(rule.verdict, rule.title, reason, rule.source)
+
+
+def _is_open(part: Part) -> bool:
+    """Whether only running it tells the path or an argument of a part."""
+    return part.unsure or (part.command is not None and bool(part.command.dynamic))
+
+
+def _asked(rule: Rule, part: Part) -> Decision:
+    reason = _UNSURE if part.unsure else _about(part, _FILLED)
+    return Decision("ask", rule.title, reason, rule.source)
+
+
+def _about(part: Part, reason: str) -> str:
+    if part.command is None or part.command.program is None:
+        return reason
+    return f"{reason} ({_shown(part.command.program, part.command.arguments)})"
 
 
 def _shown(program: str, arguments: Sequence[str]) -> str:
@@ -290,7 +307,7 @@ def _shown(program: str, arguments: Sequence[str]) -> str:
         words.append(each)
         if sum(map(len, words)) + len(words) > _SHOWN:
             return " ".join((*words[:-1], "..."))
-    return " ".join(words)
+    return " ".join(words).rstrip()
 
 
 _REASONS: Final[dict[Verdict, str]] = {

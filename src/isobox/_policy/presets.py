@@ -12,7 +12,7 @@ from isobox._policy.policy import Policy
 from isobox.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 def _ask(name: str, reason: str, *programs: str, arguments: tuple[str, ...]) -> Rule:
@@ -26,17 +26,41 @@ def _ask(name: str, reason: str, *programs: str, arguments: tuple[str, ...]) -> 
     )
 
 
+def _forced(command: str, but: str = "") -> Iterator[Rule]:
+    """Rules on a command of git with `-f`, also among other letters.
+
+    Args:
+        command: The command.
+        but: Letters of it that a name follows.
+    """
+    for option in ("-f*", f"-[!{but}-]*f*", "--f*"):
+        yield _ask(f"git {command} -f", "it throws changes away",
+                   "git", arguments=(command, option))  # fmt: skip
+
+
+def _shortened(command: str, least: int) -> Iterator[str]:
+    """What some programs take for a command: whatever no other one begins with."""
+    return (command[:end] for end in range(least, len(command)))
+
+
 _PUBLISHES: Final = (
     _ask("git push", "it publishes commits", "git", arguments=("push",)),
+    _ask("git send-pack", "it publishes commits", "git", arguments=("send-pack",)),
     _ask("git send-email", "it sends mail", "git", arguments=("send-email",)),
     _ask("npm publish", "it publishes a package",
          "npm", "pnpm", "yarn", "bun", arguments=("publish",)),
+    *(_ask("npm publish", "it publishes a package", "npm", arguments=(each,))
+      for each in _shortened("publish", 2)),
+    *(_ask("npm unpublish", "it takes a package back from everybody",
+           "npm", "pnpm", "bun", arguments=(each,))
+      for each in ("unpublish", *_shortened("unpublish", 3))),
     _ask("twine upload", "it publishes a package",
          "twine", "flit", "hatch", "poetry", "uv", arguments=("upload",)),
     _ask("package publish", "it publishes a package",
          "flit", "hatch", "poetry", "uv", "cargo", "dart", "gem",
          arguments=("publish",)),
-    _ask("gem push", "it publishes a package", "gem", arguments=("push",)),
+    *(_ask("gem push", "it publishes a package", "gem", arguments=(each,))
+      for each in ("push", *_shortened("push", 2))),
     _ask("docker push", "it publishes an image",
          "docker", "podman", "buildah", "skopeo", arguments=("push",)),
     _ask("gh", "it acts on a forge in the user's name",
@@ -60,12 +84,20 @@ _LOSES: Final = (
     # `.`, `./`, `:/` and `*` are all of it.
     _ask("git checkout .", "it throws changes away",
          "git", arguments=("checkout", "[.:*]*")),
-    _ask("git checkout -f", "it throws changes away",
-         "git", arguments=("checkout", "-f*")),
-    _ask("git checkout -qf", "it throws changes away",
-         "git", arguments=("checkout", "-[!bB-]*f*")),
-    _ask("git checkout --force", "it throws changes away",
-         "git", arguments=("checkout", "--f*")),
+    *_forced("checkout", but="bB"),
+    *_forced("switch", but="cC"),
+    _ask("git switch --discard-changes", "it throws changes away",
+         "git", arguments=("switch", "--di*")),
+    *_forced("checkout-index"),
+    *_forced("rm"),
+    _ask("git read-tree --reset", "it throws changes away",
+         "git", arguments=("read-tree", "--res*")),
+    _ask("git stash clear", "it throws changes away",
+         "git", arguments=("stash", "clear")),
+    _ask("git stash drop", "it throws changes away",
+         "git", arguments=("stash", "drop")),
+    _ask("git worktree remove -f", "it throws changes away",
+         "git", arguments=("worktree", "remove", "-*f*")),
     _ask("git restore .", "it throws changes away",
          "git", arguments=("restore", "[.:*]*")),
     _ask("rm -r", "it removes a directory and all that is in it",

@@ -922,6 +922,36 @@ TABLE = [
         ["python3 -m twine upload f", "python3 > twine upload f"],
     ),
     Case(
+        "python3 -m pip install x",
+        ["python3 -m pip install x", "python3 > pip install x"],
+    ),
+    Case(
+        "python3 -mpip.__main__ install x",
+        ["python3 -mpip.__main__ install x", "python3 > pip install x"],
+    ),
+    Case(
+        "python3 -m awscli s3 ls",
+        ["python3 -m awscli s3 ls", "python3 > aws s3 ls"],
+    ),
+    Case("f() { ls; } > a; f", ["ls", "f"], writes=["a"]),
+    Case("f() { ls; } > a 2> b < c", ["ls"], writes=["b", "a"], reads=["c"]),
+    Case("function f { ls; } >> a", ["ls"], writes=["a"]),
+    Case("f() ( ls ) >&a", ["ls"], writes=["a"]),
+    Case("f() if ls; then :; fi > $X", ["ls", ":"], writes=[None]),
+    Case("f() { ls; } > >(rm x)", ["ls", "rm x"]),
+    Case("f() ((1)) > a", [], writes=["a"]),
+    Case("f() { ls; } > $(rm x)", ["ls", "rm x"], writes=[None]),
+    *(
+        Case(script, commands, ["sets PATH, which changes what other programs do"])
+        for script, commands in (
+            ("((PATH=10)); ls", ["ls"]),
+            ("let PATH=10; ls", ["let PATH=10", "ls"]),
+            ("((i = 0, PATH = 10)); ls", ["ls"]),
+            ("for ((PATH=10;;)); do ls; done", ["ls"]),
+            (": $((PATH=10)); ls", [": ~$((PATH=10))", "ls"]),
+        )
+    ),
+    Case(
         "python3 -mtimeit 'x'",
         ["python3 -mtimeit x"],
         ["python3 -m timeit runs code that is not read"],

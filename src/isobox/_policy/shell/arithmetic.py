@@ -99,7 +99,10 @@ def calculate(
             if found[1]:
                 listed = piece[found.end() :].lstrip().startswith("[")
                 reading.variables.calculate(found[1], listed=listed)
-    return [reading.variables.sure(each[1]) for each in noted]
+    names = [target[1] for target in noted]
+    for name in names:
+        reading.steer(name, None)
+    return [reading.variables.sure(name) for name in names]
 
 
 def _operand(written: str, reading: Reading) -> None:

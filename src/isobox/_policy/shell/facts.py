@@ -22,6 +22,8 @@ class Command:
             they hold a variable, a substitution, a pattern or a brace
             expansion, and may become any number of arguments. An empty one
             stands for what a wrapper such as `xargs` adds.
+        heads: What those in `dynamic` begin with for certain, in their order,
+            however many arguments each becomes.
         assignments: Variables set for it, by itself or by `env`; None where
             only running the script tells the value.
         through: What wraps it, outermost first: `sudo`, `xargs`, `bash`.
@@ -31,9 +33,15 @@ class Command:
     program: str | None
     arguments: tuple[str, ...] = ()
     dynamic: frozenset[int] = frozenset()
+    heads: tuple[str, ...] = ()
     assignments: tuple[tuple[str, str | None], ...] = ()
     through: tuple[str, ...] = ()
     path: str | None = None
+
+    def heads_by_index(self) -> list[tuple[int, str]]:
+        """Return the indexes in `dynamic`, each with its head."""
+        heads = (*self.heads, *("" for _ in self.dynamic))
+        return list(zip(sorted(self.dynamic), heads, strict=False))
 
 
 @dataclass(frozen=True, slots=True)

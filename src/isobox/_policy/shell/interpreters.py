@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from isobox._policy.shell.names import listed
 from isobox._policy.shell.options import Option, Options, split, strange
 from isobox._policy.shell.streams import is_stream, names_stream
+from isobox._policy.shell.words import literal
 from isobox._policy.shell.wrappers import hand_on
 
 if TYPE_CHECKING:
@@ -84,8 +86,16 @@ _RUNNING_MODULES: Final = frozenset(
     | {"pdb", "profile", "ptpython", "pty", "runpy", "timeit", "trace", "pydoc"}
     | {"ipdb", "pudb", "webbrowser", "invoke", "fabric", "xonsh", "subprocess"}
 )
-#: Modules that are programs by the same name, which rules are about.
-_PROGRAMS: Final = frozenset({"twine", "flit", "hatch", "poetry", "uv", "awscli"})
+#: Modules that are programs, which rules are about.
+_PROGRAMS: Final = {
+    **{
+        each: each
+        for each in listed(
+            "ansible conda flit hatch pdm pip pipenv pipx poetry twine uv virtualenv"
+        )
+    },
+    "awscli": "aws",
+}
 
 
 def shell(call: Call, reading: Reading) -> bool:
@@ -171,10 +181,11 @@ def _module(call: Call, name: Word | None, reading: Reading) -> None:
         return
     if name.text.partition(".")[0] in _RUNNING_MODULES:
         reading.doubt(f"{call.name} -m {name.text} runs code that is not read")
-    if name.text in _PROGRAMS:
+    program = _PROGRAMS.get(name.text.removesuffix(".__main__"))
+    if program is not None:
         texts = [each.text for each in call.arguments]
         at = next(i for i, each in enumerate(texts) if each.endswith(name.text))
-        reading.invoke(call.inner((name, *call.arguments[at + 1 :])))
+        reading.invoke(call.inner((literal(program), *call.arguments[at + 1 :])))
 
 
 def _python_code(call: Call, code: str | None, reading: Reading) -> None:

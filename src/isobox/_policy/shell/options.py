@@ -89,7 +89,8 @@ def _long(word: Word, following: Word | None, options: Options) -> tuple[Option,
         if equals:
             return Option(name, word.starting(len(name) + 1)), 0
         return Option(name, following), 1
-    return Option(name, known=name in options.flags and not word.dynamic), 0
+    value = word.starting(len(name) + 1) if equals else None
+    return Option(name, value, known=name in options.flags and not word.dynamic), 0
 
 
 def _cluster(

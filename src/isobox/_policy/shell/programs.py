@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from isobox._policy.shell import awk, sed
+from isobox._policy.shell import awk, find, sed
 from isobox._policy.shell.options import Options, split, strange, values
 from isobox._policy.shell.program_table import OPAQUE, OPAQUE_OPTIONS, RUNS
 from isobox._policy.shell.streams import is_stream, names_stream
-from isobox._policy.shell.words import Word
 from isobox._policy.shell.wrappers import hand_on, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from isobox._policy.shell.reading import Call, Reading
+    from isobox._policy.shell.words import Word
 
 
 def examine(name: str, call: Call, reading: Reading) -> None:
@@ -84,33 +84,6 @@ def _tar(call: Call, reading: Reading) -> None:
             hand_on(call, value.starting(5), reading)
         if value.dynamic or action not in ("dot", ".", "echo", "bell"):
             reading.doubt("tar is told to run a program")
-
-
-def _find(call: Call, reading: Reading) -> None:
-    words = call.arguments
-    at = 0
-    while at < len(words):
-        text = words[at].text
-        at += 1
-        if text in ("-exec", "-execdir", "-ok", "-okdir"):
-            at = _until_end(call, at, reading)
-        elif text in ("-fprint", "-fprint0", "-fprintf", "-fls") and at < len(words):
-            reading.writes.append(None if words[at].dynamic else words[at].text)
-        elif words[at - 1].may_be_option and not words[at - 1].head:
-            reading.doubt("find is given what may be an action")
-
-
-def _until_end(call: Call, at: int, reading: Reading) -> int:
-    inner = list[Word]()
-    words = call.arguments
-    while at < len(words) and words[at].text != ";":
-        if words[at].text == "+" and inner and inner[-1].text == "{}":
-            break
-        inner.append(words[at])
-        at += 1
-    run = [each.unknown() if "{}" in each.text else each for each in inner]
-    reading.invoke(call.inner(run))
-    return at + 1
 
 
 def _fd(call: Call, reading: Reading) -> None:
@@ -271,7 +244,7 @@ _EXAMINED: Final[dict[str, Callable[[Call, Reading], None]]] = {
     "coreutils": _coreutils,
     "fd": _fd,
     "fdfind": _fd,
-    "find": _find,
+    "find": find.examine,
     "gawk": awk.examine,
     "gmake": _make,
     "gsed": sed.examine,

@@ -148,6 +148,7 @@ class Reading:
                 dynamic=frozenset(
                     i for i, each in enumerate(arguments) if each.dynamic
                 ),
+                heads=tuple(each.begins for each in arguments if each.dynamic),
                 assignments=call.assignments,
                 through=call.through,
                 path=None if call.name is None else call.words[0].text,

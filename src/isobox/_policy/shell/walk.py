@@ -200,14 +200,25 @@ class Walk:
         sure = self.reading.variables.sure(what.name, listed=what.listed)
         return [*following, sure]
 
-    def _function(self, node: Node) -> list[Node]:
+    def _function(self, node: Node) -> list[Step]:
         name = node.child_by_field_name("name")
         called = "" if name is None else self.text(name).decode(errors="replace")
         if called in KNOWN or not called.isascii() or not called.isprintable():
             self.reading.doubt(f"defines a function by the name of {called}")
         below = [each for _, each in children(node)]
         self._no_gaps(below)
-        return [each for each in below if each != name]
+        # It is redirected whenever it is called.
+        redirected = [each for each in below if each.type.endswith("_redirect")]
+        first = [each for each in below if each not in redirected and each != name]
+        return [*first, *self._redirections(first[-1:], redirected)]
+
+    def _redirections(self, body: list[Node], nodes: list[Node]) -> list[Step]:
+        simple = Simple(self)
+        for each in body:
+            simple.follow(each)
+        for each in nodes:
+            simple.add(each)
+        return simple.finish()
 
     def _substitution(self, node: Node) -> list[Node]:
         text = self.text(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _BETWEEN: Final = frozenset(b" \t\n|&;()<>")
 _EXPANDS: Final = re.compile(rb"\$[A-Za-z0-9_@*#?$!({\[-]")
+#: Expansions that are a number.
+_NUMBER: Final = re.compile(rb"\$(?:\(\([\w \t+*/%$?:,-]*\)\)|[?#$!])")
 _ESCAPE: Final = re.compile(
     rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})"
     rb"|U([0-9a-fA-F]{1,8})|(.))",
@@ -43,6 +45,7 @@ class Word:
         head: What it begins with for certain.
         certain: Whether this is a word by the shell's own rules.
         splits: Whether running the script may make several words of it, or none.
+        begins: What each word that running it makes of it begins with for certain.
     """
 
     text: str
@@ -50,6 +53,7 @@ class Word:
     head: str = ""
     certain: bool = True
     splits: bool = False
+    begins: str = ""
 
     @property
     def may_be_option(self) -> bool:
@@ -58,18 +62,32 @@ class Word:
 
     def starting(self, at: int) -> Word:
         """This word without its first characters, which are literal."""
-        return Word(
-            self.text[at:], self.dynamic, self.head[at:], self.certain, self.splits
+        return replace(
+            self,
+            text=self.text[at:],
+            head=self.head[at:],
+            begins=self.begins[at:],
         )
 
     def unknown(self) -> Word:
         """This word, when something else changes it before it is used."""
         return Word(self.text, dynamic=True)
 
+    def filled(self, mark: str, head: str = "") -> Word:
+        """This word, when something else replaces a mark in it.
+
+        Args:
+            mark: The mark.
+            head: What it is replaced with begins with for certain.
+        """
+        before, found, _ = (self.begins if self.dynamic else self.text).partition(mark)
+        begins = before + head if found else before
+        return replace(self.unknown(), begins=begins)
+
 
 def literal(text: str) -> Word:
     """A word that no shell reads."""
-    return Word(text, head=text)
+    return Word(text, head=text, begins=text)
 
 
 def read(source: bytes, start: int, end: int, holes: Mapping[int, int]) -> Word:
@@ -100,6 +118,7 @@ class _Reader:
         self._head: bytes | None = None
         self._certain = True
         self._splits = False
+        self._apart = False
         # The last of what would make a pattern or a list of an opening one.
         self._bracket = source.rfind(b"]")
         brace = max(0, source.rfind(b"}"))
@@ -116,13 +135,21 @@ class _Reader:
             head.decode(errors="replace"),
             self._certain,
             self._splits,
+            self._begins(head).decode(errors="replace"),
         )
+
+    def _begins(self, head: bytes) -> bytes:
+        if self._apart:
+            return b""
+        # A home is an absolute path.
+        return b"/" if self._source.startswith(b"~") else head
 
     def _bare(self) -> None:
         source, at = self._source, self._at
         byte = source[at]
         if at in self._holes:
             self._splits = True
+            self._apart |= _NUMBER.match(source, at) is None
             self._skip_hole()
         elif byte == ord("\\"):
             self._backslash()
@@ -188,6 +215,7 @@ class _Reader:
             byte = source[self._at]
             if self._at in self._holes:
                 self._splits |= self._is_list()
+                self._apart |= self._is_list()
                 self._skip_hole()
             elif (
                 byte == ord("\\") and source[self._at + 1 : self._at + 2] in _ESCAPABLE

@@ -67,6 +67,7 @@ def _command(told: object) -> Command:
         program=_maybe_text(fields.get("program")),
         arguments=_texts(fields.get("arguments")),
         dynamic=frozenset(map(_number, _list(fields.get("dynamic")))),
+        heads=_texts(fields.get("heads")),
         assignments=tuple((_text(name), value) for name, value in pairs),
         through=_texts(fields.get("through")),
         path=_maybe_text(fields.get("path")),

@@ -25,6 +25,8 @@ _MACHINE: Final = re.compile(
 _SCRIPTS: Final = frozenset({"-c", "--command"})
 #: Wrappers that hand their words to a shell, joined by blanks.
 _JOINS: Final = frozenset({"watch"})
+#: Options of `xargs` whose value, or `{}`, is replaced with what it reads.
+_MARKS: Final = frozenset({"I", "i", "--replace"})
 
 
 def peel(call: Call, reading: Reading) -> Call | None:
@@ -114,12 +116,14 @@ def _with_input(options: Sequence[Option], words: Sequence[Word]) -> list[Word]:
     """What `xargs` runs: its input becomes arguments, or replaces a mark."""
     if not words:
         return [literal("echo"), Word("", dynamic=True)]
-    mark = next((o.value for o in options if o.name == "I" and o.value), None)
-    braces = any(o.name in ("i", "--replace") for o in options)
-    text = mark.text if mark is not None else "{}" if braces else None
-    if text is None:
+    given = [o.value or literal("{}") for o in options if o.name in _MARKS]
+    if not given:
         return [*words, Word("", dynamic=True)]
-    return [each.unknown() if text in each.text else each for each in words]
+    if any(each.dynamic or not each.text for each in given):
+        return [each.unknown() for each in words]
+    for mark in (each.text for each in given):
+        words = [each.filled(mark) if mark in each.text else each for each in words]
+    return list(words)
 
 
 def join(call: Call, words: Sequence[Word], reading: Reading) -> None:
