@@ -245,10 +245,89 @@ async def test_what_is_read_is_output(kind, work):
         assert ws.spent().output == 500
         await ws.read_lines("file")
         assert ws.spent().output == 900
-        await ws.grep("line")
-        assert ws.spent().output == 1300
-        await ws.read_bytes("file")
+        found = await ws.grep("line", limit=3, before=1)
+        names = sum(len(each.path) for each in found.matches)
+        assert ws.spent().output == 900 + 3 * 4 + 2 * 4 + names
+        await ws.read_lines("file", count=20)
+        with pytest.raises(BudgetError) as caught:
+            await ws.read_bytes("file")
+        assert (caught.value.budget, caught.value.op) == ("output", "read")
         await refused(ws, "output")
+
+
+READS = {
+    "read": lambda ws, _: ws.read_bytes("file"),
+    "file": lambda ws, to: ws.download("file", to / "copy"),
+    "tree": lambda ws, to: ws.download("tree", to / "copy"),
+    "fork": lambda ws, _: ws.fork(),
+}
+
+
+@pytest.mark.parametrize("way", READS)
+async def test_a_read_ends_at_the_budget(kind, work, tmp_path, way):
+    (work / "tree").mkdir()
+    for path in (work / "file", work / "tree" / "file"):
+        with path.open("wb") as file:
+            file.truncate(30_000_000)
+    async with kind(work, budget=Budget(output=1_000_000)) as ws:
+        with pytest.raises(BudgetError) as caught:
+            await READS[way](ws, tmp_path)
+        assert caught.value.budget == "output"
+        assert caught.value.op in ("read", "pull")
+        assert 1_000_000 < ws.spent().output < 1_000_000 + 131_072 + 1000
+        await refused(ws, "output")
+    assert sum(each.stat().st_size for each in tmp_path.rglob("copy/*")) < 1_000_000
+    assert not (tmp_path / "copy").is_file()
+
+
+async def scanning(workspace):
+    while True:
+        await workspace.scan()
+
+
+async def test_names_are_output(kind, work):
+    for n in range(100):
+        (work / f"{n:03}{'x' * 97}").touch()
+    async with kind(work, budget=Budget(output=35_000)) as ws:
+        for look in (ws.scan, lambda: ws.glob("*"), lambda: ws.grep("", mode="files")):
+            spent = ws.spent().output
+            await look()
+            assert ws.spent().output - spent < 100 * 200
+        spent = ws.spent().output
+        assert spent >= 100 * 100 * 2
+        with anyio.fail_after(SOON), pytest.raises(BudgetError, match="output"):
+            await scanning(ws)
+        await refused(ws, "output")
+
+
+async def test_a_link_says_no_more_than_the_budget(kind, work):
+    (work / "link").symlink_to("x" * 4000)
+    async with kind(work, budget=Budget(output=4500)) as ws:
+        await ws.scan()
+        assert ws.spent().output > 4000
+        with pytest.raises(BudgetError, match=r"budget\.output"):
+            await ws.scan()
+
+
+async def test_changes_are_output(work):
+    (work / "file").write_text("old\n")
+    budget = Budget(output=1000)
+    async with BubblewrapWorkspace(work, mode="copy", budget=budget) as ws:
+        await ws.write("file", "x" * 600)
+        (change,) = (await ws.diff()).changes
+        assert ws.spent().output == len("file") + len(change.text)
+        # What has come to the directory is told, however much it is.
+        assert (await ws.apply()).changes
+    assert (work / "file").read_text() == "x" * 600
+
+
+async def test_what_an_edit_shows_is_output(kind, work):
+    (work / "file").write_text("x" * 600)
+    async with kind(work, budget=Budget(output=1000)) as ws:
+        edited = await ws.edit("file", "x" * 600, "y" * 600)
+        assert ws.spent().output == len(edited.diff) > 1000
+        await refused(ws, "output")
+    assert (work / "file").read_text() == "y" * 600
 
 
 async def test_cost(kind, work):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from isobox import BubblewrapWorkspace, LocalWorkspace, MemorySink, Policy
+from isobox import BubblewrapWorkspace, LocalWorkspace, MemorySink, Policy, Secret
 from isobox.errors import InvalidArgumentError, PolicyDeniedError, UnsupportedError
 
 pytestmark = pytest.mark.anyio
@@ -136,6 +136,43 @@ async def test_the_judge_is_never_seen_and_nothing_flows_back(hidden):
         assert JUDGE.strip() in verdict.result.stdout
         assert not await workspace.exists("made")
         assert not await workspace.exists("/verify")
+
+
+async def test_what_a_judge_does_is_recorded_before_it_happens():
+    class Killed(MemorySink):
+        """The host is gone before the verdict."""
+
+        def put(self, record):
+            if record.get("event") == "verify":
+                raise OSError("gone")
+            super().put(record)
+
+    sink = Killed()
+    async with BubblewrapWorkspace(audit=sink) as workspace:
+        with pytest.raises(OSError, match="gone"):
+            await workspace.verify("exit 3")
+    judged = [r for r in sink.records if r["workspace"] != workspace.workspace_id]
+    assert len({record["workspace"] for record in judged}) == 1
+    told = [record.get("event") or record.get("op") for record in judged]
+    assert [each for each in told if each] == ["initialize", "push", "spawn", "close"]
+    spawn = next(record for record in judged if record.get("op") == "spawn")
+    assert spawn["facts"]["script"] == "exit 3"
+
+
+async def test_a_verdict_names_its_judge_and_nobody_names_a_secret(monkeypatch):
+    monkeypatch.setenv("KEY_HERE", "Ab3dEf6hIj9l")
+    sink = MemorySink()
+    secret = Secret("KEY", source="env:KEY_HERE", hosts=("a.test",))
+    async with BubblewrapWorkspace(
+        audit=sink, network=["a.test"], secrets=[secret]
+    ) as workspace:
+        await workspace.run("true")
+        await workspace.verify("echo Ab3dEf6hIj9l")
+    verdict = next(r for r in sink.records if r.get("event") == "verify")
+    spawn = [r for r in sink.records if r.get("op") == "spawn"][-1]
+    assert verdict["judge"] == spawn["workspace"] != verdict["workspace"]
+    assert spawn["facts"]["script"].startswith("echo ")
+    assert "Ab3dEf6hIj9l" not in str(sink.records)
 
 
 async def test_material_that_the_workspace_sees_is_refused(tmp_path):

@@ -5,15 +5,38 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import anyio
 
 from isobox._core.budget import Budget, Spent
 from isobox._core.given import is_number
-from isobox._core.ops import Connect, Script, Spawn
-from isobox._core.results import ByteStream, Connection, Matches, Ongoing, Page, Process
+from isobox._core.ops import (
+    Connect,
+    Diff,
+    Pull,
+    Read,
+    ReadLines,
+    Scan,
+    Script,
+    Search,
+    Spawn,
+)
+from isobox._core.results import (
+    ByteStream,
+    Changes,
+    Connection,
+    Edited,
+    Listing,
+    Matches,
+    Ongoing,
+    Page,
+    Patched,
+    Process,
+)
 from isobox._layers.metered import Metered, MeteredProcess
+from isobox._layers.returned import size
 from isobox.errors import (
     BudgetError,
     InvalidArgumentError,
@@ -34,6 +57,8 @@ R = TypeVar("R")
 #: one at most.
 _STEPS: Final = 16
 _LARGEST_STEP: Final = 1 << 20
+#: Operations that change nothing, so that what they return can be held back.
+_LOOKS: Final = (Read, ReadLines, Pull, Scan, Search, Diff)
 #: Seconds between two looks at what nobody reports.
 _PERIOD: Final = 0.5
 
@@ -144,21 +169,35 @@ class Ledger:
         return replace(op, meter=max(1, min(_LARGEST_STEP, left // _STEPS)))
 
     def settled(self, op: Op[object], result: R) -> R:
-        """Return what an operation brings, counted by now or while it arrives."""
+        """Return what an operation brings, counted by now or while it arrives.
+
+        Raises:
+            BudgetError: It is more output than is left, and nothing but that.
+        """
         match result:
             case Process():
                 # A shell's output is counted here, not again with its scripts.
                 return cast("R", MeteredProcess(result, self._printed))
-            case Page() | Matches():
-                self._print(_size(result))
+            case Page() | Matches() | Listing() | Changes() | Edited() | Patched():
+                self._returned(op, size(result))
             case Ongoing() if isinstance(op, Connect):
                 self._count_traffic(result)
             # A port inside is neither output nor a host outside.
             case ByteStream() if not isinstance(result, Connection):
-                return cast("R", Metered(result, self._print))
+                return cast("R", Metered(result, partial(self._returned, op)))
             case _:
                 pass
         return result
+
+    def _returned(self, op: Op[object], count: int) -> None:
+        """Count what an operation returns; refuse it if it is too much.
+
+        What has changed something is told of all the same, and so is nothing.
+        """
+        error = self._printed(count)
+        if error is not None and count and isinstance(op, _LOOKS):
+            error.op = op.name
+            raise error
 
     def _count_traffic(self, result: Ongoing) -> None:
         if isinstance(result, _Traffic):
@@ -171,12 +210,9 @@ class Ledger:
 
         result.on_end(ended)
 
-    def _print(self, count: int) -> None:
-        self._account.spent.output += count
-
     def _printed(self, count: int) -> BudgetError | None:
-        """Count what a command prints; return why it must be stopped, if it must."""
-        self._print(count)
+        """Count output; return why what brings it must be stopped, if it must."""
+        self._account.spent.output += count
         most, used = self._account.budget.output, self._account.spent.output
         if most is None or used <= most:
             return None
@@ -239,16 +275,6 @@ def _error(name: str, used: float, most: float) -> BudgetError:
 def _sum(end: dict[str, object], names: tuple[str, ...]) -> int:
     found = (end.get(name) for name in names)
     return sum(number for number in found if isinstance(number, int))
-
-
-def _size(found: Page | Matches) -> int:
-    if isinstance(found, Page):
-        texts = found.lines
-        data = len(found.data or b"")
-    else:
-        texts = tuple(match.text for match in found.matches)
-        data = 0
-    return data + sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 _UNITS: Final = {

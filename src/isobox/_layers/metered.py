@@ -24,7 +24,8 @@ class Metered(WrappedStream):
 
     Args:
         inner: The stream.
-        count: Told of the bytes of each piece.
+        count: Told of the bytes of each piece; what it raises ends the reading,
+            and the piece is not returned.
     """
 
     def __init__(self, inner: ByteStream, count: Callable[[int], None]) -> None:

@@ -27,13 +27,14 @@ from isobox._core.ops import (
     Spawn,
     Write,
 )
+from isobox._core.paths import shown
 from isobox._core.results import PATH_ERRORS
 from isobox.errors import IsoboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from isobox._core.ops import Op, Place
+    from isobox._core.ops import Op, Place, Replacement
     from isobox._core.patch import FileChange
     from isobox._core.results import Changes
     from isobox._core.stack import Perform
@@ -59,6 +60,7 @@ _UNSEEN: Final = frozenset(
         chr,
         (
             *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *(0x16FE4, 0x1D159),
             *range(0x180B, 0x1810),
             *range(0xFE00, 0xFE10),
             *range(0xE0100, 0xE01F0),
@@ -89,7 +91,8 @@ async def preview(
         lines = itertools.chain([f"in {_word(redact(op.stands_in))}"], lines)
     if led := elsewhere(op):
         lines = itertools.chain(map(_led, led), lines)
-    return _plain(redact(_bounded(lines)))
+    text, whole = _bounded(lines)
+    return _plain(redact(text), whole=whole)
 
 
 async def _of(op: Op[object], inner: Perform) -> Iterable[str]:
@@ -126,15 +129,24 @@ async def _changed(op: Write | Edit | Patch, inner: Perform) -> Iterable[str]:
             return (line for each in op.changes for line in _patched(each))
         case Edit():
             return (
-                line
-                for each in op.replacements
-                for line in _diff(op.path, each.old, each.new)
+                line for each in op.replacements for line in _replaced(op.path, each)
             )
         case _ if not isinstance(op.body, bytes):
-            return [f"{op.path}: content that arrives piece by piece"]
+            return [
+                *_manner(op),
+                f"{shown(op.path)}: content that arrives piece by piece",
+            ]
         case _:
             old = b"" if op.append else await _content(op.path, inner)
-            return _diff(op.path, old, op.body)
+            return itertools.chain(_manner(op), _diff(op.path, old, op.body))
+
+
+def _manner(op: Write) -> Iterator[str]:
+    """Return what of a write its content does not show."""
+    if op.mode is not None:
+        yield f"mode {op.mode:04o}"
+    if op.append:
+        yield "after what is there:"
 
 
 def _around(op: Spawn, redact: Callable[[str], str]) -> str:
@@ -144,14 +156,16 @@ def _around(op: Spawn, redact: Callable[[str], str]) -> str:
     told = sorted(op.env.items())
     words += ["with"] if told else []
     for name, value in told[:_VARIABLES]:
-        shown = "(removed)" if value is None else "=" + _word(redact(value))
-        words.append(_word(redact(name)) + shown)
+        put = "(removed)" if value is None else "=" + _word(redact(value))
+        words.append(_word(redact(name)) + put)
     more = len(told) - _VARIABLES
-    return " ".join(words) + (f" and {more} more variables" if more > 0 else "")
+    words += [f"and {more} more variables"] if more > 0 else []
+    words += [] if op.spool is None else ["printing to", _word(redact(op.spool))]
+    return " ".join(words)
 
 
 def _led(place: Place) -> str:
-    return f"{place.path} leads to {place.real}"
+    return f"{shown(place.path)} leads to {shown(place.real)}"
 
 
 def _word(text: str) -> str:
@@ -182,7 +196,7 @@ def _evaluated(script: str) -> str:
 
 
 async def _content(path: str, inner: Perform) -> bytes:
-    with anyio.move_on_after(_PATIENCE):
+    with anyio.move_on_after(_PATIENCE), contextlib.suppress(IsoboxError):
         stream = await _performed(Read(path=path, length=_COMPARED), inner)
         if stream is not None:
             async with stream:
@@ -192,14 +206,14 @@ async def _content(path: str, inner: Perform) -> bytes:
 
 async def _removed(op: Remove, inner: Perform) -> str:
     if not op.recursive:
-        return op.path
+        return shown(op.path)
     below = await _performed(
         Scan(path=op.path, depth=None, limit=_COUNTED, follow=False), inner
     )
     if below is None:
-        return op.path
+        return shown(op.path)
     more = " or more" if below.truncated else ""
-    return f"{op.path} and what is below it: {len(below.entries)}{more} names"
+    return f"{shown(op.path)} and what is below it: {len(below.entries)}{more} names"
 
 
 async def _performed(op: Op[R], inner: Perform) -> R | None:
@@ -213,8 +227,8 @@ async def _performed(op: Op[R], inner: Perform) -> R | None:
 
 
 def _patched(change: FileChange) -> Iterator[str]:
-    moved = f" -> {change.target}" if change.target is not None else ""
-    yield f"{change.kind} {change.path}{moved}"
+    moved = f" -> {shown(change.target)}" if change.target is not None else ""
+    yield f"{change.kind} {shown(change.path)}{moved}"
     for hunk in change.hunks:
         yield "@@"
         yield from hunk.body
@@ -229,15 +243,23 @@ def _applied(changes: Changes) -> Iterator[str]:
         yield from (change.text or "").splitlines()
 
 
+def _replaced(path: str, each: Replacement) -> Iterator[str]:
+    if each.every:
+        yield f"every occurrence in {shown(path)}:"
+    yield from _diff(path, each.old, each.new)
+
+
 def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:
     before, after = _lines(old), _lines(new)
-    yield f"--- {path}"
-    yield f"+++ {path}"
+    yield f"--- {shown(path)}"
+    yield f"+++ {shown(path)}"
     if before == after and old != new:
         yield "[line ends alone differ, or what is not shown]"
     yield from _changes(before, after)
-    if len(old) > _COMPARED or len(new) > _COMPARED:
-        yield f"[compared as far as {_COMPARED} bytes]"
+    # Of what is there no more was read.
+    if len(old) >= _COMPARED or len(new) > _COMPARED:
+        more = max(0, len(new) - _COMPARED)
+        yield f"[compared as far as {_COMPARED} bytes; {more} new ones are not shown]"
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
@@ -271,22 +293,27 @@ def _lines(data: bytes) -> list[str]:
     return data[:_COMPARED].decode("utf-8", PATH_ERRORS).splitlines()
 
 
-def _bounded(lines: Iterable[str]) -> str:
-    """Return lines, no more of them than are shown."""
+def _bounded(lines: Iterable[str]) -> tuple[str, bool]:
+    """Return lines, no more of them than are shown, and whether they are all."""
     found: list[str] = []
     size = 0
-    for line in lines:
+    rest = iter(lines)
+    for line in rest:
         found.append(line)
         size += len(line) + 1
         if size > _SHOWN + 1:
             break
-    return "\n".join(found)
+    return "\n".join(found), next(rest, None) is None
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, *, whole: bool) -> str:
     """Return a text of which every character is one that is seen."""
-    shown = "".join(_visible(text[:_SHOWN]))
-    return f"{shown}\n[... there is more]" if len(text) > _SHOWN else shown
+    seen = "".join(_visible(text[:_SHOWN]))
+    left = len(text) - _SHOWN
+    if whole:
+        return f"{seen}\n[... {left} characters more]" if left > 0 else seen
+    # What is masked may be shorter than it was.
+    return f"{seen}\n[... at least {max(1, left)} characters more]"
 
 
 def _visible(text: str) -> Iterable[str]:

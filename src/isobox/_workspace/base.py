@@ -292,42 +292,55 @@ class WorkspaceBase:
                 raise self._closed_error()
             refuse_within(self._workdir, self._sink)
             sandbox = await self._provider().create(self._spec())
-            answers = Answers(
-                self._approve,
-                workspace=self.workspace_id,
-                record=self._audit.question,
-                redact=self._redacted if self._secrets else None,
-                project=self._project(sandbox),
-            )
-            perform = compose(
-                sandbox,
-                [
-                    self._activity,
-                    self._audit,
-                    Guard(
-                        self._enforced(sandbox), answers, sandbox.root, sandbox.places
-                    ),
-                    Limited(self._limits, self._ledger),
-                    Errors(backend=self.backend),
-                ],
-            )
-            if self._gate is not None:
-                try:
-                    await self._gate.open(sandbox, perform, self.workspace_id)
-                except BaseException:
-                    with anyio.CancelScope(shield=True):
-                        await self._gate.aclose()
-                        await sandbox.aclose()
-                    raise
-            self._exits.push_async_callback(answers.aclose)
-            self._exits.push_async_callback(self._mcps.aclose)
-            if self._policy.looks_inside:
-                self._exits.callback(SHARED.hold())
-            self._sandbox, self._perform = sandbox, perform
-            await self._watch_budget()
-            self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())
+            try:
+                await self._open(sandbox)
+            except BaseException:
+                # SAFETY: what the audit log has not been told of does not go on.
+                with anyio.CancelScope(shield=True):
+                    await self._release(sandbox)
+                raise
         if self._skills:
             await self._plant()
+
+    async def _open(self, sandbox: Sandbox) -> None:
+        """Put the layers on a sandbox, and record that it is there."""
+        answers = Answers(
+            self._approve,
+            workspace=self.workspace_id,
+            record=self._audit.question,
+            redact=self._redacted if self._secrets else None,
+            project=self._project(sandbox),
+        )
+        self._exits.push_async_callback(answers.aclose)
+        self._exits.push_async_callback(self._mcps.aclose)
+        guard = Guard(self._enforced(sandbox), answers, sandbox.root, sandbox.places)
+        perform = compose(
+            sandbox,
+            [
+                self._activity,
+                self._audit,
+                guard,
+                Limited(self._limits, self._ledger),
+                Errors(backend=self.backend),
+            ],
+        )
+        if self._gate is not None:
+            await self._gate.open(sandbox, perform, self.workspace_id)
+        if self._policy.looks_inside:
+            self._exits.callback(SHARED.hold())
+        await self._watch_budget()
+        self._audit.lifecycle("initialize", isolation=sandbox.isolation().as_dict())
+        self._sandbox, self._perform = sandbox, perform
+
+    async def _release(self, sandbox: Sandbox) -> None:
+        """Close a sandbox and all that is open for it."""
+        self._sandbox, self._perform = None, None
+        try:
+            await self._exits.aclose()
+        finally:
+            await sandbox.aclose()
+            if self._gate is not None:
+                await self._gate.aclose()
 
     async def _plant(self) -> None:
         """Put in the skills that the workspace begins with, or close it."""
@@ -347,19 +360,14 @@ class WorkspaceBase:
                 if self._ledger is not None and self._sandbox is not None:
                     # The next sandbox's processor time begins at nothing.
                     await self._ledger.look()
-                sandbox, self._sandbox, self._perform = self._sandbox, None, None
+                sandbox = self._sandbox
                 self._shells.clear()
                 self._processes.clear()
                 self._sessions.clear()
                 self._offloads = None
                 self._activity.begin_anew()
                 if sandbox is not None:
-                    try:
-                        await self._exits.aclose()
-                    finally:
-                        await sandbox.aclose()
-                        if self._gate is not None:
-                            await self._gate.aclose()
+                    await self._release(sandbox)
                     self._audit.lifecycle("close")
 
     async def reset(self) -> None:
@@ -1451,7 +1459,8 @@ class WorkspaceBase:
         secrets, where `mounts` are seen read-only; nothing flows back. Whatever
         runs here can change neither the command nor the material, and what it
         did to tests, hooks or configuration counts only as far as the command
-        looks at it. The verdict goes into the audit log.
+        looks at it. The audit log has what is done there, under an id of the
+        judge's own that the verdict's record names, and the verdict.
 
         What is judged runs in the same sandbox as its judge: let the command run
         it as a process of its own where it could pretend to be done, and keep
@@ -1473,6 +1482,7 @@ class WorkspaceBase:
         shown = (mounts or {}).items()
         given = {path: os.path.abspath(source) for path, source in shown}
         judge = self._judge(given)
+        judge._recorded_with(self)
         async with judge:
             async with await self._do(Pull(path=self.root)) as files:
                 hashed = Hashed(files)
@@ -1483,6 +1493,7 @@ class WorkspaceBase:
         verdict = Verdict(result.ok, result, hashed.digest)
         self._audit.lifecycle(
             "verify",
+            judge=judge.workspace_id,
             command=command if isinstance(command, str) else list(command),
             mounts=given,
             passed=verdict.passed,
@@ -1497,6 +1508,16 @@ class WorkspaceBase:
         raise UnsupportedError(
             f"{self.backend} has no mounts, and so nothing that its commands do not "
             "see; verify in a sandbox such as bubblewrap"
+        )
+
+    def _recorded_with(self, other: WorkspaceBase) -> None:
+        """Record to another workspace's sink, and mask what is masked there."""
+        self._sink = other._sink
+        self._audit = Audit(
+            self._sink,
+            workspace=self.workspace_id,
+            backend=self.backend,
+            redact=other._redacted if other._secrets else None,
         )
 
     async def _forked(self) -> Self:

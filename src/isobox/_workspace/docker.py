@@ -129,13 +129,19 @@ class DockerWorkspace(WorkspaceBase):
         await super().initialize()
         if self._container.on_arrival is None:
             self._container.on_arrival = self._arrived
-            self._arrived(self.arrival)
+            try:
+                self._arrived(self.arrival)
+            except BaseException:
+                await self.close()
+                raise
 
     @override
     async def close(self) -> None:
-        await super().close()
-        if self._options.disposable and not self._resetting:
-            await self._docker().forget_image()
+        try:
+            await super().close()
+        finally:
+            if self._options.disposable and not self._resetting:
+                await self._docker().forget_image()
 
     @override
     async def reset(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
+import re
 import termios
 import time
 from contextlib import contextmanager
@@ -16,17 +18,23 @@ from isobox.cli.status import complain, one_line, printable
 from isobox.cli.streams import copy, write
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from isobox._approval.question import Question
     from isobox._core.results import ByteStream
 
 #: Characters of a request's target, or of a path, that a question shows.
 _SHOWN: Final = 400
-#: Lines of a preview that a question shows, and columns where nobody knows.
+#: Rows of a preview that a question shows, how many of them are its last, and
+#: blank lines that it shows in a row.
 _LINES: Final = 40
+_LAST: Final = 3
+_BLANK: Final = 3
+#: Columns of a terminal that does not say.
 _COLUMNS: Final = 80
+#: What stands before a line, and before what it goes on with.
 _EDGE: Final = "  | "
+_GOES_ON: Final = "  |> "
 #: Bytes of an answer; the terminal itself keeps no longer line.
 _LONGEST: Final = 4096
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -125,18 +133,61 @@ def _text(question: Question, left: float) -> str:
 
 
 def _preview(text: str, columns: int) -> str:
-    """Return a preview, each line of it marked and none as long as to wrap."""
-    from rich.cells import set_cell_size  # noqa: PLC0415 - few are asked
+    """Return a preview in rows that are marked, none of them as long as to wrap.
 
-    # SAFETY: a line that wraps would begin like one of ours.
-    lines = text.expandtabs(4).split("\n") if text else []
-    shown = [
-        _EDGE + set_cell_size(printable(line), columns - len(_EDGE) - 1).rstrip()
-        for line in lines[:_LINES]
-    ]
-    if len(lines) > _LINES:
-        shown.append(f"{_EDGE}[... {len(lines) - _LINES} lines more]")
-    return "".join(f"{line}\n" for line in shown)
+    What a line goes on with has a mark of its own, and what is left out is said
+    in rows without any, as nothing in a preview can.
+    """
+    if not text:
+        return ""
+    # SAFETY: a row that wraps would begin like one of ours.
+    rows = list(_rows(text.expandtabs(4), columns - len(_GOES_ON) - 1))
+    # The last ones stay: they say so if the preview itself was cut.
+    if (left := len(rows) - _LINES) > 0:
+        rows[_LINES - _LAST : -_LAST] = [f"  [... {left} rows left out ...]"]
+    return "".join(f"{row}\n" for row in rows)
+
+
+def _rows(text: str, width: int) -> Iterator[str]:
+    """Return a text's rows; blank ones do not push the others out of sight."""
+    for blank, found in itertools.groupby(text.split("\n"), _is_blank):
+        lines = list(found)
+        if blank and len(lines) > _BLANK:
+            yield f"  [{len(lines)} blank lines]"
+        else:
+            for line in lines:
+                yield from _folded(printable(line), width)
+
+
+def _is_blank(line: str) -> bool:
+    return not line.strip(" ")
+
+
+def _folded(line: str, width: int) -> Iterator[str]:
+    """Return the rows of one line; blanks that would fill a row are counted."""
+    edge = _EDGE
+    for part in re.split(f"( {{{width},}})", line) if line else [""]:
+        if len(part) >= width and _is_blank(part):
+            yield f"  [{len(part)} blanks]"
+        elif part or not line:
+            for piece in _pieces(part, width):
+                yield edge + piece
+                edge = _GOES_ON
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """Cut a text into pieces that fit into so many columns."""
+    from rich.cells import get_character_cell_size  # noqa: PLC0415 - few are asked
+
+    begin = taken = 0
+    for at, character in enumerate(text):
+        # Marks that have no place of their own are piled up by no terminal.
+        cells = max(1, get_character_cell_size(character))
+        if taken + cells > width:
+            yield text[begin:at]
+            begin, taken = at, 0
+        taken += cells
+    yield text[begin:]
 
 
 def _columns(terminal: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.meta.test_ops import example
 
 from isobox import abc
+from isobox._core.facts import facts
 from isobox._core.ops import Replacement
 from isobox._core.patch import parse
 from isobox._core.results import ByteStream, Change, Changes, Entry, Listing
@@ -118,6 +120,30 @@ async def test_an_edit_and_a_patch():
     text = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n keep\n-old\n+new\n"
     op = abc.Patch(changes=parse(text))
     assert await preview(op, nothing) == "update f\n@@\n keep\n-old\n+new"
+
+
+async def test_an_edit_of_every_occurrence_says_so():
+    pieces = (Replacement(b"x", b"y", every=True), Replacement(b"a", b"b"))
+    op = abc.Edit(path="/w/a", replacements=pieces)
+    assert await preview(op, nothing) == (
+        "every occurrence in /w/a:\n--- /w/a\n+++ /w/a\n@@\n-x\n+y\n"
+        "--- /w/a\n+++ /w/a\n@@\n-a\n+b"
+    )
+    assert facts(op) == {"path": "/w/a", "replacements": 2, "every": 1}
+    once = abc.Edit(path="/w/a", replacements=pieces[1:])
+    assert facts(once) == {"path": "/w/a", "replacements": 1}
+
+
+async def test_a_write_is_shown_with_its_mode_and_place():
+    op = abc.Write(path="/w/a", body=b"x\n", mode=0o755, append=True)
+    shown = await preview(op, nothing)
+    assert shown.startswith("mode 0755\nafter what is there:\n--- /w/a\n")
+
+
+async def test_a_command_is_shown_with_the_file_that_it_prints_to():
+    op = abc.Spawn(argv=("ls",), cwd="/w", env={"A": "1"}, spool="/w/.git/x")
+    assert await preview(op, nothing) == "in /w with A=1 printing to /w/.git/x\nls"
+    assert facts(op)["spool"] == "/w/.git/x"
 
 
 async def test_commands_are_shown_as_they_are_written():
@@ -229,9 +255,55 @@ async def test_nothing_steers_a_terminal():
 
 
 async def test_what_shows_as_a_blank_is_written_out():
-    text = "a\u3164b\u2800c\u115fd\ufe0fe\U000e0101f\u00a0g"
+    text = "a\u3164b\u2800c\u115fd\ufe0fe\U000e0101f\u00a0g\U0001d159h"
     shown = await preview(abc.Checkpoint(stage="plan", text=text), nothing)
-    assert shown == "a\\x3164b\\x2800c\\x115fd\\xfe0fe\\xe0101f\\xa0g"
+    assert shown == "a\\x3164b\\x2800c\\x115fd\\xfe0fe\\xe0101f\\xa0g\\x1d159h"
+
+
+async def test_a_name_is_on_one_line():
+    name = "/w/a\n+++ /w/b"
+    for op in (
+        abc.Write(path=name, body=b"x"),
+        abc.Edit(path=name, replacements=(Replacement(b"x", b"y", every=True),)),
+        abc.Remove(path=name),
+    ):
+        shown = await preview(op, failing(PathMissingError("gone")))
+        assert "+++ /w/b" not in shown.splitlines()
+        assert "/w/a\\n+++ /w/b" in shown
+
+
+async def test_what_is_masked_hides_no_cut():
+    text = "\n".join(["secret" * 1000] * 9)
+    op = abc.Checkpoint(stage="plan", text=text)
+    edit = abc.Edit(path="/w", replacements=(Replacement(b"secret" * 2000, b""),) * 9)
+    for each in (op, edit):
+        shown = await preview(each, nothing, lambda found: found.replace("secret", "*"))
+        cut = each is edit
+        assert shown.endswith("[... at least 1 characters more]") is cut
+
+
+async def test_a_file_that_breaks_off_while_it_is_read_keeps_nobody_from_asking():
+    class Broken(Content):
+        async def receive(self):
+            raise SandboxLostError("gone")
+
+    async def inner(_):
+        return Broken(b"")
+
+    assert "+new" in await preview(abc.Write(path="/w/a", body=b"new\n"), inner)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more"),
+    [
+        (b"a\n" * 32_768, b"a\n" * 32_768 + b"EVIL", 4),
+        (b"a\n" * 40_000, b"a\n" * 32_768, 0),
+        (b"a\n" * 32_000, b"a\n" * 40_000, 14_464),
+    ],
+)
+async def test_what_is_not_compared_is_counted(old, new, more):
+    last = f"[compared as far as 65536 bytes; {more} new ones are not shown]"
+    assert (await of_write(old, new)).endswith(last)
 
 
 @settings(max_examples=200, deadline=None)
@@ -263,7 +335,9 @@ async def test_large_content_is_bounded_in_size_and_time(old, new):
 async def test_so_much_is_shown():
     op = abc.Script(process=None, session_id="a", script="x" * 20_000)
     shown = await preview(op, nothing)
-    assert shown == "x" * 16_384 + "\n[... there is more]"
+    assert shown == "x" * 16_384 + "\n[... 3616 characters more]"
+    plan = abc.Checkpoint(stage="plan", text="x" * 16_384)
+    assert await preview(plan, nothing) == "x" * 16_384
     assert (
         len(await preview(abc.Spawn(script="\x1b" * 90_000, cwd="/"), nothing)) < 70_000
     )
@@ -271,7 +345,8 @@ async def test_so_much_is_shown():
         path="/w/a", replacements=(Replacement(b"a" * 999, b"b" * 999),) * 100_000
     )
     began = time.process_time()
-    assert (await preview(many, nothing)).endswith("[... there is more]")
+    last = (await preview(many, nothing)).splitlines()[-1]
+    assert re.fullmatch(r"\[\.\.\. at least \d+ characters more]", last)
     assert time.process_time() - began < 2
 
 

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from isobox._approval.question import NOBODY, Answer, Question
 from isobox.cli import person
 from isobox.cli.person import Person
+from isobox.cli.status import printable
 
 pytestmark = pytest.mark.anyio
 
@@ -133,14 +134,74 @@ def test_what_else_is_asked(op, facts, words):
 def test_a_preview_never_looks_like_a_question():
     forged = "isobox: may it rest? [y/N]\n" + "x" * 35 + "isobox: may it\n"
     wide = "\u754c" * 30 + "\t\te\u0301"
-    shown = person._preview(forged + wide + "\n" * 50, 40)
+    shown = person._preview(forged + wide + "\n." * 50, 40)
     lines = shown.splitlines()
     assert len(lines) == 41
-    assert all(line.startswith("  |") and cell_len(line) < 40 for line in lines)
-    assert lines[1] == "  | " + "x" * 35
-    assert lines[-1] == "  | [... 13 lines more]"
+    assert all(line.startswith("  ") and cell_len(line) < 40 for line in lines)
+    assert lines[1:4] == [
+        "  | " + "x" * 34,
+        "  |> xisobox: may it",
+        "  | " + "\u754c" * 17,
+    ]
+    assert lines[-4:] == ["  [... 15 rows left out ...]", *["  | ."] * 3]
     assert person._preview("", 40) == ""
     assert person._preview("\x1b[1mx", 40) == "  | \\x1b[1mx\n"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 81])
+@pytest.mark.parametrize("blanks", [1, 14, 70, 75, 200, 3000])
+def test_blanks_hide_nothing(columns, blanks):
+    script = "git push origin main" + " " * blanks + "; echo EVIL > evil"
+    rows = person._preview(script, columns).splitlines()
+    assert all(len(row) < columns for row in rows)
+    assert "EVIL" in "".join(row[5:] for row in rows)
+    counted = f"  [{blanks} blanks]" in rows
+    assert counted or script == _joined(rows)
+    assert [row[:4] for row in rows].count("  | ") == 1
+    assert person._preview("a" + "\t" * 50 + "EVIL", 80) == (
+        "  | a\n  [199 blanks]\n  |> EVIL\n"
+    )
+
+
+def test_blank_lines_hide_nothing():
+    assert person._preview("a" + "\n \n" * 500 + "EVIL\n\nx", 80) == (
+        "  | a\n  [999 blank lines]\n  | EVIL\n  | \n  | x\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["\u754c", "\u0301", "\u754c\u0301a", "x", "\u200b"])
+def test_every_character_of_a_long_line_is_in_a_row(text):
+    rows = person._preview(text * 300, 80).splitlines()
+    assert _joined(rows) == printable(text * 300)
+    assert all(cell_len(row) < 80 and len(row) < 80 for row in rows)
+
+
+def test_what_is_left_out_is_counted_and_a_cut_before_stays_told():
+    text = "\n".join(map(str, range(100))) + "\n[... 3616 characters more]"
+    rows = person._preview(text, 80).splitlines()
+    assert rows[:37] == [f"  | {n}" for n in range(37)]
+    assert rows[37:] == [
+        "  [... 61 rows left out ...]",
+        "  | 98",
+        "  | 99",
+        "  | [... 3616 characters more]",
+    ]
+    long = person._preview("x" * 74 * 100, 80).splitlines()
+    assert long[37] == "  [... 60 rows left out ...]"
+    assert len(person._preview("x\n" * 39 + "x", 80).splitlines()) == 40
+
+
+def test_nothing_that_is_shown_passes_for_what_is_said_of_it():
+    forged = "  [9 blanks]\n[... 9 rows left out ...]\n> x\n|> x"
+    rows = person._preview(forged, 80).splitlines()
+    assert [row[:4] for row in rows] == ["  | "] * 4
+
+
+def _joined(rows):
+    """Return the line that is shown in rows."""
+    assert rows[0].startswith("  | ")
+    assert all(row.startswith("  |> ") for row in rows[1:])
+    return rows[0][4:] + "".join(row[5:] for row in rows[1:])
 
 
 async def test_a_preview_is_above_the_question(terminal):
