@@ -76,6 +76,10 @@ class SocketConnection(Connection):
         except OSError:  # the other side broke off
             return b""
 
+    async def is_silent(self) -> bool:
+        """Return whether nothing has come that nobody received, nor the end."""
+        return self.peek_nowait() is None
+
     @override
     async def send(self, data: bytes) -> None:
         view = memoryview(data)

@@ -56,10 +56,10 @@ def parse(data: bytes) -> ClientHello | None:
     Raises:
         ParseError: This is no ClientHello, or a malformed or too large one.
     """
-    message = _message(data)
-    if message is None:
+    found = _message(data)
+    if found is None:
         return None
-    body = Reader(message, "the ClientHello")
+    body = Reader(found[0], "the ClientHello")
     _skip_to_extensions(body)
     # A hello of TLS 1.2 or older may end here.
     extensions = _extensions(body.block(2)) if body.left else {}
@@ -72,8 +72,20 @@ def parse(data: bytes) -> ClientHello | None:
     )
 
 
-def _message(data: bytes) -> bytes | None:
-    """Return the handshake message that starts in the first record."""
+def measured(data: bytes) -> int | None:
+    """Return how many bytes of `data` are the hello at its start, with its records.
+
+    None is for one that is not there whole.
+
+    Raises:
+        ParseError: This is no ClientHello, or a too large one.
+    """
+    found = _message(data)
+    return None if found is None else found[1]
+
+
+def _message(data: bytes) -> tuple[bytes, int] | None:
+    """Return the handshake message that starts in the first record, and its end."""
     pieces: list[bytes] = []
     beginning = b""
     at = promised = 0
@@ -88,7 +100,8 @@ def _message(data: bytes) -> bytes | None:
         beginning += pieces[-1][: 4 - len(beginning)]
         size = _message_size(beginning)
         if size is not None and promised >= size:
-            return _whole(b"".join(pieces), promised, size)
+            whole = _whole(b"".join(pieces), promised, size)
+            return None if whole is None else (whole, at)
         if at > len(data):
             return None
     raise ParseError(f"the ClientHello is spread over more than {MOST_RECORDS} records")

@@ -31,6 +31,7 @@ from isobox._egress.pace import Pace
 from isobox._egress.parsing import ParseError
 from isobox._egress.place import Place
 from isobox._egress.refusal import explained
+from isobox._egress.second_hello import Followed
 from isobox._egress.wire import BROKEN, Peeked, Secured, Tally
 from isobox.errors import (
     InvalidArgumentError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from isobox._core.ops import Via
     from isobox._core.stack import Perform
     from isobox._egress.authority import Authority
+    from isobox._egress.client_hello import ClientHello
     from isobox._egress.headers import Headers
     from isobox._egress.placeholders import Scanner
     from isobox._egress.redact import Redactor
@@ -310,7 +312,7 @@ class Filter(Outlet):
         except (LimitError, PolicyDeniedError, UnreachableError) as error:
             self._recorded.add(error)
             self._pace.spend()
-            if isinstance(error, LimitError):
+            if isinstance(error, LimitError) and not self._has_had_its_bytes(op.host):
                 self._limited.spend()
             raise
         except Exception as error:
@@ -327,7 +329,8 @@ class Filter(Outlet):
 
         Raises:
             PolicyDeniedError: It is denied.
-            LimitError: Too many connections were beyond a limit.
+            LimitError: It is beyond a limit: the host's, or one of all connections
+                that were beyond it again and again.
         """
         if self._limited.is_spent:
             raise LimitError(
@@ -342,6 +345,14 @@ class Filter(Outlet):
                 rule=decision.rule,
                 reason=decision.reason,
             )
+        self._budget.check(op.host)
+
+    def _has_had_its_bytes(self, host: str) -> bool:
+        try:
+            self._budget.check(host)
+        except LimitError:
+            return True
+        return False
 
     async def _answered(self, op: Connect) -> Ongoing:
         """Perform an operation; while a person is asked, it counts as denied."""
@@ -518,9 +529,10 @@ class Filter(Outlet):
     async def _tls(
         self, client: Peeked, server: Peeked, link: Link, place: Place
     ) -> None:
-        await self._check_hello(client, place)
+        check = functools.partial(self._check_hello, place)
+        check(await look.hello(client))
         if not self._is_read(place) or self._authority is None:
-            await join(client, server)
+            await join(Followed(client, check), server)
             return
         place = Place(place.host, place.port, secure=True)
         inner = Secured(client, self._authority.context(place.host), host=None)
@@ -581,14 +593,12 @@ class Filter(Outlet):
             raise
         return None
 
-    async def _check_hello(self, client: Peeked, place: Place) -> None:
+    def _check_hello(self, place: Place, hello: ClientHello) -> None:
         """Return if a ClientHello asks for the host that was allowed.
 
         Raises:
             PolicyDeniedError: It asks for another, hides its name or has none.
-            ParseError: It is malformed.
         """
-        hello = await look.hello(client)
         shown = self._is_read(place) or self._network.is_open(place.port)
         if hello.encrypted and not shown:
             raise PolicyDeniedError(
@@ -738,7 +748,7 @@ class Filter(Outlet):
         return None if self._vault is None else self._vault.scanner()
 
     async def _redactor(self, place: Place) -> Redactor | None:
-        if self._vault is None or not self._vault.applies(place.host, place.port):
+        if self._vault is None or not self._vault.may_answer(place.host):
             return None
         return await self._vault.redactor()
 

@@ -3,82 +3,101 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from isobox._core.hosts import address_of
 from isobox.errors import InvalidArgumentError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
 PATH: Final = "/etc/hosts"
 #: Bytes of it that are read: lists of hosts to be blocked have several 100,000
-#: lines, and every name that is new reads it.
+#: lines.
 _MOST: Final = 16 << 20
-#: Names of which it is remembered what the file says.
-_REMEMBERED: Final = 1024
 #: Nanoseconds since a file's last change after which another change is seen by its
 #: time: no file system that is in use has coarser ones.
 _SETTLED: Final = 2_000_000_000
 
 #: Which file it is, and when it was last changed.
 _State = tuple[int, ...]
+#: The addresses of each name.
+_Names = dict[bytes, list[str]]
 
-_KNOWN: Final[dict[str, tuple[_State, list[str]]]] = {}
+#: What the file at a path says.
+_KNOWN: Final[dict[str, tuple[_State, _Names]]] = {}
+#: Held by who reads it: the others want the same.
+_READING: Final = threading.Lock()
 
 
 def addresses(host: str) -> list[str]:
     """Return the addresses that the file gives a name, as text; often none.
 
-    A file that cannot be read names nothing.
+    A file that cannot be read names nothing. One that has changed is read, in
+    which a large one takes its time; so call it from a thread.
 
     Args:
         host: A name in the one form.
     """
-    state, text = _read()
-    found = _found(host.encode("ascii"), text.lower())
-    if state is not None:
-        if len(_KNOWN) >= _REMEMBERED:
-            _KNOWN.clear()
-        _KNOWN[host] = state, found
-    return found
+    with _READING:
+        found = known(host)
+        return _read().get(host.encode("ascii"), []) if found is None else found
 
 
 def known(host: str) -> list[str] | None:
-    """Return what `addresses` would, where the file is as it was found for that.
+    """Return what `addresses` would, where the file is as it was when it was read.
 
-    None is for a name that was not looked for yet, or not since the last change.
+    None is for a file that was not read yet, or not since its last change.
     """
-    state, found = _KNOWN.get(host, (None, None))
-    if state is None:
+    if PATH not in _KNOWN:
         return None
+    state, names = _KNOWN[PATH]
     try:
-        return found if _state(os.stat(PATH)) == state else None
+        changed = _state(os.stat(PATH)) != state
     except OSError:
         return None
+    return None if changed else names.get(host.encode("ascii"), [])
 
 
-def _found(wanted: bytes, text: bytes) -> list[str]:
-    found: list[str] = []
-    if wanted not in text:
-        return found
-    for line in text.split(b"\n"):
-        address, *names = line.partition(b"#")[0].split() or [b""]
-        if wanted in names and _is_address(address):
-            found.append(address.decode("ascii"))
-    return found
-
-
-def _read() -> tuple[_State | None, bytes]:
-    """Return the file's content, and its state if that tells of every change."""
+def _read() -> _Names:
+    """Return what the file says, and know it if its state tells of every change."""
     now = time.time_ns()
     try:
         with open(PATH, "rb") as file:
             # Before it is read: what changes meanwhile is another state.
             status = os.fstat(file.fileno())
-            text = file.read(_MOST)
+            names = _names(file)
     except OSError:
-        return None, b""
+        return {}
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    return (_state(status) if now - changed > _SETTLED else None), text
+    if now - changed > _SETTLED:
+        _KNOWN[PATH] = _state(status), names
+    return names
+
+
+def _names(file: BinaryIO) -> _Names:
+    found: _Names = {}
+    # Lists of hosts give all the same one.
+    texts: dict[bytes, str | None] = {}
+    for line in _lines(file):
+        address, *names = line.partition(b"#")[0].lower().split() or [b""]
+        if address not in texts:
+            texts[address] = _address(address)
+        if (text := texts[address]) is not None:
+            for name in dict.fromkeys(names):
+                found.setdefault(name, []).append(text)
+    return found
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    # Not all at once: no other thread runs while that is cut.
+    left = _MOST
+    while left > 0 and (line := file.readline(left)):
+        left -= len(line)
+        yield line
 
 
 def _state(status: os.stat_result) -> _State:
@@ -91,8 +110,9 @@ def _state(status: os.stat_result) -> _State:
     )
 
 
-def _is_address(text: bytes) -> bool:
+def _address(text: bytes) -> str | None:
     try:
-        return address_of(text.decode("ascii")) is not None
+        found = text.decode("ascii")
+        return None if address_of(found) is None else found
     except (InvalidArgumentError, UnicodeDecodeError):
-        return False
+        return None

@@ -22,7 +22,7 @@ from isobox._egress.place import BadRequestError
 from isobox._egress.refusal import phrase
 from isobox._egress.request import Request
 from isobox._egress.sources import SecretError
-from isobox._egress.wire import BROKEN
+from isobox._egress.wire import BROKEN, is_silent
 from isobox.errors import IsoboxError, LimitError, PolicyDeniedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -47,9 +47,12 @@ _IDLE: Final = 120.0
 _PATIENCE: Final = 30.0
 #: Seconds that an answer may take before it is looked whether the client is there.
 _AT_ONCE: Final = 0.05
-#: Seconds and bytes of a refused request that are still taken, so that the
-#: client gets to read why.
-_LINGER, _LINGER_BYTES = 1.0, 1 << 20
+#: Seconds for which a client that is told no more is still heard, so that it gets to
+#: read what it was told: in the middle of a body, and once it says nothing.
+_LINGER, _SILENCE = 30.0, 1.0
+#: Seconds that the end of a piece waits for the next, if a secret begins like it:
+#: longer than a packet that is lost and sent again takes.
+_HELD_BACK: Final = 0.5
 
 #: Requests that may be made again when a kept connection turns out to be dead.
 _REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS"))
@@ -134,6 +137,8 @@ class HttpSession:
         self._bound = False
         # Whether part of an answer was said that no parser knows of.
         self._begun = False
+        # Whether the client had not been told to go on when it was answered.
+        self._waited = False
 
     async def serve(self) -> None:
         """Serve requests until either side has had enough.
@@ -351,7 +356,7 @@ class HttpSession:
         repeatable: bool = False,
     ) -> None:
         """Send a head, and the body if it is there whole."""
-        if self._link is None or self._at != place or not self._may_ask(repeatable):
+        if not await self._may_ask(place, repeatable):
             await self._renew(place)
         self._bound = self._bound or heads.binds_connection(head.headers)
         data = self._outbound.send(head) or b""
@@ -374,13 +379,22 @@ class HttpSession:
             return False
         return True
 
-    def _may_ask(self, repeatable: bool) -> bool:
-        may_be_asked = self._may_be_asked
+    async def _may_ask(self, place: Place, repeatable: bool) -> bool:
+        """Whether the connection that is there, if one is, can take a request."""
+        link, may_be_asked = self._link, self._may_be_asked
+        if link is None or self._at != place:
+            return False
         if may_be_asked is not None and not (repeatable and may_be_asked()):
             # The server may have tired of what was there for another client, and
             # what cannot be asked again is not risked on that.
             return False
-        return self._outbound.our_state is h11.IDLE
+        if self._outbound.our_state is not h11.IDLE:
+            return False
+        # SAFETY: what was said unasked would be taken for the answer. And the server
+        # may have gone, while what is asked could not be asked again.
+        silent = await is_silent(link)
+        self._kept = self._kept and silent
+        return silent
 
     async def _renew(self, place: Place) -> None:
         link, borrowed = self._link, self._may_be_asked is not None
@@ -435,11 +449,16 @@ class HttpSession:
         else:
             whole, switched = await self._trade(place, event)
         if switched:
-            await self._join()
+            await self._join(place)
             return False
         if not whole:
             await self._part()
-        return whole and self._goes_on()
+            return False
+        if self._goes_on():
+            return True
+        await self._leave()
+        await self._part(_SILENCE)
+        return False
 
     async def _first(self, place: Place, repeat: h11.Request | None) -> bytes:
         """Return the beginning of an answer, empty if there is none."""
@@ -480,7 +499,8 @@ class HttpSession:
                 break
             if said:
                 await self._client.send(said)
-            said, body = b"", await self._patient(place)
+            said = b""
+            body = await self._piece(place, self._patient, redactor, bytes)
             if not body:
                 raise UnreachableError(f"{place.host} broke off its answer")
         if redactor is not None:
@@ -509,19 +529,32 @@ class HttpSession:
             Whether all of the body was taken, and whether something else than
             HTTP follows.
         """
-        whole = switched = False
+        whole = switched = answered = False
+        sent = anyio.Event()
 
         async def attend() -> None:
             nonlocal whole
-            whole = await self._send_body(place, event)
+            try:
+                whole = await self._send_body(place, event)
+            except BadRequestError:
+                # A client that has its answer may leave.
+                if not (answered and self._inbound.trailing_data[1]):
+                    raise
+            sent.set()
             if whole:
                 await self._watch()
+            else:
+                await self._ignore()
 
         with collapsed():
             async with anyio.create_task_group() as group:
                 group.start_soon(attend)
                 switched = await self._carry(place, self._receive)
-                # An answer that does not wait for the body is the last one.
+                answered = True
+                # A server may answer early, and take the body all the same. Who waits
+                # to be told to go on may not send it any more.
+                if not self._waited:
+                    await sent.wait()
                 group.cancel_scope.cancel()
         return whole, switched
 
@@ -538,6 +571,21 @@ class HttpSession:
                 data = await self._receive(place)
                 group.cancel_scope.cancel()
         return data
+
+    async def _piece(
+        self,
+        place: Place,
+        receive: Callable[[Place], Awaitable[bytes]],
+        redactor: Redactor | None,
+        framed: Callable[[bytes], bytes],
+    ) -> bytes:
+        """Receive from the server; what is held back does not wait for long."""
+        if redactor is not None and redactor.holds:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_HELD_BACK):
+                    return await self._receive(place)
+            await self._client.send(framed(redactor.hurry()))
+        return await receive(place)
 
     async def _watch(self) -> None:
         """Read ahead, so that it is seen when the client leaves."""
@@ -591,7 +639,9 @@ class HttpSession:
                 if arrived is None and said:
                     await self._client.send(bytes(said))
                     said.clear()
-                data = await receive(place) if arrived is None else arrived
+                data = arrived
+                if data is None:
+                    data = await self._piece(place, receive, redactor, self._said)
                 self._feed(data[: bounds.PIECE], place)
                 arrived = data[bounds.PIECE :] or None
             elif isinstance(event, h11.InformationalResponse):
@@ -624,6 +674,7 @@ class HttpSession:
                 ),
                 reason=heads.mask(bytes(event.reason), redactor),
             )
+            self._waited = self._inbound.they_are_waiting_for_100_continue
             return self._inbound.send(answer) or b""
         if isinstance(event, h11.Data):
             data = bytes(event.data)
@@ -688,13 +739,14 @@ class HttpSession:
     def _said(self, data: bytes) -> bytes:
         return (self._inbound.send(h11.Data(data)) or b"") if data else b""
 
-    async def _join(self) -> None:
+    async def _join(self, place: Place) -> None:
         link = cast("Connection", self._link)
         early, _ = self._outbound.trailing_data
         if early:
             await self._client.send(early)
         self._client.unread(self._inbound.trailing_data[0])
-        await join(self._client, link)
+        # TLS has no half-closed state that programs could rely on.
+        await join(self._client, link, halves=not place.secure)
 
     # Refusals.
 
@@ -723,13 +775,26 @@ class HttpSession:
         await self._client.send(data)
         await self._part()
 
-    async def _part(self) -> None:
+    async def _part(self, longest: float | None = None) -> None:
         """Say nothing more, and let the client read what was said."""
-        await self._client.send_eof()
-        taken = 0
-        with anyio.move_on_after(_LINGER):
-            while taken < _LINGER_BYTES and (data := await self._client.receive()):
-                taken += len(data)
+        longest = _LINGER if longest is None else longest
+        in_body = self._inbound.their_state is h11.SEND_BODY
+        silence = longest if in_body else _SILENCE
+        with anyio.move_on_after(longest):
+            await self._client.send_eof()
+            while await self._hears(silence):
+                pass
+
+    async def _hears(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return bool(await self._client.receive())
+        return False
+
+    async def _ignore(self) -> None:
+        """Take what the client says, so that it comes to read."""
+        while await self._client.receive():
+            pass
 
 
 _UNUSED: Final = (h11.IDLE, h11.IDLE)

@@ -84,7 +84,6 @@ class Server(Secured):
         """
         young = self._loop.time() < self.waits_until()
         quiet = self.says_nothing() and self.sock.peek_nowait() is None
-        # To look may have taken what was said: it stays unfit.
         self._fit = self._fit and young and quiet
         return self._fit
 

@@ -30,10 +30,18 @@ class Pace:
     @property
     def is_spent(self) -> bool:
         """Whether nothing more is to be put on record just now."""
+        return self._now() < 1
+
+    @property
+    def due(self) -> float:
+        """Seconds until one more may be put on record."""
+        return max(1 - self._now(), 0.0) / self._per_second
+
+    def _now(self) -> float:
         now = time.monotonic()
         gained = (now - self._since) * self._per_second
         self._left, self._since = min(self._left + gained, self._most), now
-        return self._left < 1
+        return self._left
 
     def spend(self) -> None:
         """Count a record."""

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 SHORTEST: Final = 8
 
 
+class _Wanted:
+    """What several redactors look for."""
+
+    forms: tuple[bytes, ...] = ()
+
+
 class Redactor:
     """Puts `*` over values in a stream, however it is cut into pieces.
 
@@ -24,17 +30,28 @@ class Redactor:
 
     def __init__(self, values: Iterable[bytes]) -> None:
         """Mask the values of at least 8 bytes; shorter ones occur by chance."""
-        long = {value for value in values if len(value) >= SHORTEST}
-        forms = {form for value in long for form in written(value)}
-        self._forms = tuple(sorted(forms, key=len, reverse=True))
+        self._wanted = _Wanted()
         self._raw = b""
         self._shown = b""
+        self._told = 0
+        self.learn(values)
+
+    def learn(self, values: Iterable[bytes]) -> None:
+        """Mask these values from now on, here and in all that are `fresh` of it."""
+        long = {value for value in values if len(value) >= SHORTEST}
+        forms = {form for value in long for form in written(value)}
+        self._wanted.forms = tuple(sorted(forms, key=len, reverse=True))
 
     def fresh(self) -> Redactor:
-        """Return one for another stream, with the same values."""
+        """Return one for another stream, with the same values, whatever they become."""
         other = Redactor(())
-        other._forms = self._forms
+        other._wanted = self._wanted
         return other
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back."""
+        return len(self._raw) > self._told
 
     def feed(self, data: bytes) -> bytes:
         """Return what can be shown by now.
@@ -43,13 +60,20 @@ class Redactor:
         """
         raw = self._raw + data if self._raw else data
         shown = self._masked(raw, self._shown + raw[len(self._shown) :])
-        cut = self._begun(raw)
+        cut, told = self._begun(raw), self._told
         self._raw, self._shown = raw[cut:], shown[cut:]
-        return shown[:cut]
+        self._told = max(0, told - cut)
+        return shown[told:cut]
+
+    def hurry(self) -> bytes:
+        """Return what is held back now; what follows is masked as if it still was."""
+        told, self._told = self._told, len(self._raw)
+        return self._shown[told:]
 
     def flush(self) -> bytes:
         """Return what was held back; the stream is at its end."""
-        shown, self._raw, self._shown = self._shown, b"", b""
+        shown, self._raw, self._shown = self._shown[self._told :], b"", b""
+        self._told = 0
         return shown
 
     def mask(self, whole: bytes) -> bytes:
@@ -64,7 +88,7 @@ class Redactor:
     def _masked(self, raw: bytes, shown: bytes) -> bytes:
         """Return `shown` with a mask wherever `raw` has a value."""
         masked: bytearray | None = None
-        for form in self._forms:
+        for form in self._wanted.forms:
             for at in _places(raw, form):
                 masked = masked or bytearray(shown)
                 masked[at : at + len(form)] = b"*" * len(form)
@@ -72,7 +96,8 @@ class Redactor:
 
     def _begun(self, raw: bytes) -> int:
         """Return where the end begins that may be the beginning of a value."""
-        return min((_begun(raw, form) for form in self._forms), default=len(raw))
+        forms = self._wanted.forms
+        return min((_begun(raw, form) for form in forms), default=len(raw))
 
 
 def _places(raw: bytes, form: bytes) -> Iterator[int]:

@@ -204,6 +204,10 @@ class Secret:
             port == at and hosts.matches(pattern, host) for pattern, at in self.scopes
         )
 
+    def is_for(self, host: str) -> bool:
+        """Whether the value may go to `host`, at one port or another."""
+        return any(hosts.matches(pattern, host) for pattern, _ in self.scopes)
+
     @classmethod
     def parse(cls, text: str) -> Secret:
         """Return the secret that `NAME=SOURCE@HOST[,HOST]` describes.

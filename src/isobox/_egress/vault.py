@@ -61,7 +61,7 @@ class Vault:
         self._placeholders = placeholders.make(s.name for s in self._secrets)
         self._finder = Finder(self._placeholders)
         self._known: dict[str, deque[str]] = {}
-        self._redactor: Redactor | None = None
+        self._redactor = Redactor(())
 
     def environment(self) -> dict[str, str]:
         """Return the variables inside, with a placeholder each."""
@@ -76,6 +76,10 @@ class Vault:
         """Whether requests there may carry a secret."""
         return any(secret.applies(host, port) for secret in self._secrets)
 
+    def may_answer(self, host: str) -> bool:
+        """Whether a secret is for this host, on whichever port."""
+        return any(secret.is_for(host) for secret in self._secrets)
+
     def find(self, data: bytes) -> str | None:
         """Return the name of the secret whose placeholder is in `data`."""
         return self._finder.find(data)
@@ -85,7 +89,7 @@ class Vault:
         return Scanner(self._finder)
 
     async def redactor(self) -> Redactor:
-        """Return what masks the values that are known by now.
+        """Return what masks the values that are known by now, and those that will be.
 
         Those of variables and files are read for it; no command and no callback
         runs.
@@ -99,10 +103,7 @@ class Vault:
         return self.known()
 
     def known(self) -> Redactor:
-        """Return what masks the values that were read by now."""
-        if self._redactor is None:
-            known = [value for values in self._known.values() for value in values]
-            self._redactor = Redactor(value.encode() for value in known)
+        """Return what masks the values that were or will be read."""
         return self._redactor.fresh()
 
     def needs_body(self, sent: Request) -> bool:
@@ -218,7 +219,8 @@ class Vault:
         known = self._known.setdefault(name, deque(maxlen=_REMEMBERED))
         if value not in known:
             known.append(value)
-            self._redactor = None
+            every = [value for values in self._known.values() for value in values]
+            self._redactor.learn(value.encode() for value in every)
 
 
 def _stray(name: str, sent: Request, here: list[Secret]) -> StrayPlaceholderError:

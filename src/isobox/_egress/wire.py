@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import anyio
 from typing_extensions import override
@@ -33,6 +33,23 @@ BROKEN: Final = (
 LARGEST_LOOK: Final = 1 << 17
 
 
+@runtime_checkable
+class Looked(Protocol):
+    """A connection that can be looked at."""
+
+    async def is_silent(self) -> bool:
+        """Return whether nothing has come that nobody received, nor the end."""
+        ...
+
+
+async def is_silent(connection: Connection) -> bool:
+    """Return whether nothing has come that nobody received, nor the end.
+
+    Of what cannot be looked at, it is taken to be so.
+    """
+    return not isinstance(connection, Looked) or await connection.is_silent()
+
+
 class Peeked(WrappedConnection):
     """A connection of which what was received can be given back."""
 
@@ -48,6 +65,10 @@ class Peeked(WrappedConnection):
     def unread(self, data: bytes) -> None:
         """Let `data` be received again, before anything else."""
         self._kept = data + self._kept
+
+    async def is_silent(self) -> bool:
+        """Return whether nothing has come that nobody received, nor the end."""
+        return not self._kept and await is_silent(self._inner)
 
     @override
     async def receive(self) -> bytes:
@@ -112,6 +133,10 @@ class Tally(WrappedConnection):
             self._release()
             counts = {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out}
             self._ended({**self._facts_so_far, **counts})
+
+    async def is_silent(self) -> bool:
+        """Return whether nothing has come that nobody received, nor the end."""
+        return await is_silent(self._inner)
 
     @override
     async def receive(self) -> bytes:
@@ -188,6 +213,9 @@ class Secured(Connection):
         )
         self._flushing = asyncio.Lock()
         self._torn = False
+        self._records = Records()
+        self._early: list[bytes] = []
+        self._was_silent = True
 
     @classmethod
     async def accept(cls, inner: Connection, context: ssl.SSLContext) -> Secured:
@@ -240,6 +268,8 @@ class Secured(Connection):
 
     @override
     async def receive(self) -> bytes:
+        if self._early:
+            return self._early.pop(0)
         while True:
             pieces, ended = self._opened()
             if pieces or ended:
@@ -248,12 +278,35 @@ class Secured(Connection):
             await self._flush()
             await self._take()
 
+    async def is_silent(self) -> bool:
+        """Return whether nothing was ever here that nobody received, nor the end.
+
+        What is not for whoever receives, as a session ticket, is nothing. What was
+        here may be lost.
+        """
+        for _ in range(_RECORDS):
+            if await is_silent(self._inner):
+                return self.says_nothing()
+            with contextlib.suppress(OSError):
+                await self._take()
+        self._was_silent = False
+        return False
+
     def says_nothing(self) -> bool:
-        """Whether nothing is here that was received and not returned, nor the end."""
+        """Whether nothing was ever here that was received and not returned.
+
+        The end and the beginning of a record are something. What was here may be
+        lost.
+        """
+        # To look takes what was said: it is not seen again.
+        self._was_silent = self._was_silent and self._is_between_records()
+        return self._was_silent
+
+    def _is_between_records(self) -> bool:
         try:
             self._tls.read(1)
         except ssl.SSLWantReadError:
-            return not self._arrived.pending
+            return not (self._early or self._arrived.pending) and self._records.is_whole
         except ssl.SSLError:
             pass
         return False
@@ -261,12 +314,16 @@ class Secured(Connection):
     def _opened(self) -> tuple[list[bytes], bool]:
         """Return what of the bytes that are here can be read, and if it is all."""
         pieces: list[bytes] = []
-        with contextlib.suppress(ssl.SSLWantReadError):
+        try:
             for _ in range(_RECORDS):
                 piece = self._tls.read(_RECORD)
                 if not piece:
                     return pieces, True
                 pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:  # the end, where this side has ended too
+            return pieces, True
         return pieces, False
 
     @override
@@ -277,8 +334,12 @@ class Secured(Connection):
 
     @override
     async def send_eof(self) -> None:
-        # TLS has no half-closed state that programs could rely on.
-        pass
+        with contextlib.suppress(ssl.SSLError):
+            # What is here would be an error after that, and is received all the same.
+            while (opened := self._opened())[0]:
+                self._early.append(b"".join(opened[0]))
+            self._tls.unwrap()
+        await self._flush()
 
     @override
     async def abort(self) -> None:
@@ -308,6 +369,7 @@ class Secured(Connection):
 
     async def _take(self) -> None:
         data = await self._inner.receive()
+        self._records.feed(data)
         if data:
             self._arrived.write(data)
         else:
@@ -325,6 +387,36 @@ class Secured(Connection):
             self._torn = False
 
 
+class Records:
+    """Says whether a stream of TLS is between two of its records."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no record has begun that has not ended."""
+        return not self._left and not self._head
+
+    def feed(self, data: bytes) -> None:
+        """Go on with what has come."""
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+            else:
+                step = min(_HEAD - len(self._head), len(data) - at)
+                self._head += data[at : at + step]
+                if len(self._head) == _HEAD:
+                    self._left = int.from_bytes(self._head[-2:], "big")
+                    self._head = b""
+            at += step
+
+
+#: Bytes before each record, of which the last two are its length.
+_HEAD: Final = 5
 #: Seconds that the end of TLS may take to be sent.
 _GOODBYE: Final = 0.5
 #: Bytes of the largest record, and how many are read at once.

@@ -7,29 +7,41 @@ import contextlib
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 from typing_extensions import override
 
-from isobox._channel.background import Background, collapsed
+from isobox._channel.background import collapsed
 from isobox._channel.join import join
+from isobox._channel.places import SHARED
 from isobox._channel.sockets import SocketConnection
+from isobox._channel.trap import Trap
+from isobox._core.network import Outlet
 from isobox._core.ops import Connect, Listen
+from isobox._egress.pace import Pace
 from isobox.errors import IsoboxError, StorageError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from isobox._core.results import Connection, Listener, Ongoing
+    from isobox._channel.places import Places
+    from isobox._core.results import Connection, Listener
     from isobox._core.stack import Perform
 
-_HOST = "127.0.0.1"
-_BROKEN = (anyio.BrokenResourceError, IsoboxError, OSError)
+_HOST: Final = "127.0.0.1"
+_BROKEN: Final = (anyio.BrokenResourceError, IsoboxError, OSError)
+
+#: Connections of one port that are carried at once; more wait inside.
+_MOST: Final = 256
+#: Connections that are taken at once, and in each second after that: each is put on
+#: record, and the log is not to be flooded.
+_AT_ONCE: Final = 256
+_PER_SECOND: Final = 200.0
 
 
-class Exposed:
+class Exposed(Outlet):
     """Carries connections from a port inside to a port of the host's loopback.
 
     Args:
@@ -37,6 +49,7 @@ class Exposed:
         host_port: The host's port.
         port: The port inside; 0 lets the sandbox choose.
         failed: Told why a connection did not come to be.
+        places: What it has places for connections of.
 
     Attributes:
         host: Where programs inside connect to: their loopback, 127.0.0.1.
@@ -52,13 +65,16 @@ class Exposed:
         *,
         port: int,
         failed: Callable[[IsoboxError], None],
+        places: Places = SHARED,
     ) -> None:
         self.port = port
         self._failed = failed
         self._perform = perform
         self._host_port = host_port
+        self._places = places
+        self._pace = Pace(at_once=_AT_ONCE, per_second=_PER_SECOND)
         self._listener: Listener | None = None
-        self._background = Background()
+        self._trap: Trap | None = None
 
     @override
     def __repr__(self) -> str:
@@ -80,19 +96,14 @@ class Exposed:
                 code=error.errno or 0,
             ) from None
         self._listener, self.port = listener, listener.port
-        await self._background.open()
-
-        async def serve() -> None:
-            with contextlib.suppress(IsoboxError):
-                while True:
-                    inside = await listener.accept()
-                    self._background.start(partial(self._carry, inside))
-
-        self._background.start(serve)
+        trap = self._trap = Trap(self, most=_MOST, places=self._places)
+        await trap.open()
+        trap.start(partial(self._serve, listener, trap))
 
     async def aclose(self) -> None:
         """Stop to listen and end every connection; safe to call again."""
-        await self._background.aclose()
+        if self._trap is not None:
+            await self._trap.aclose()
         if self._listener is not None:
             await self._listener.aclose()
 
@@ -102,21 +113,58 @@ class Exposed:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _carry(self, inside: Connection) -> None:
-        op = Connect(host=_HOST, port=self._host_port, via="exposed", reach=_reach)
-        async with inside:
-            with contextlib.suppress(*_BROKEN), collapsed():
-                outside = await self._reached(op)
-                assert isinstance(outside, SocketConnection)  # noqa: S101 - by _reach
-                async with outside:
-                    await join(inside, outside)
+    async def _serve(self, listener: Listener, trap: Trap) -> None:
+        with contextlib.suppress(IsoboxError, OSError):  # the sandbox is gone
+            while True:
+                inside = await listener.accept()
+                try:
+                    await self._turn()
+                    await trap.place()
+                except BaseException:
+                    with anyio.CancelScope(shield=True):
+                        await inside.abort()
+                    raise
+                # By no port: that of DNS would be served as such.
+                trap.serve(inside, _HOST, 0)
 
-    async def _reached(self, op: Connect) -> Ongoing:
+    async def _turn(self) -> None:
+        """Wait until one more connection may be put on record."""
+        due = self._pace.due
+        self._pace.spend()
+        if due:
+            await anyio.sleep(due)
+
+    @override
+    async def connected(self, connection: Connection, address: str, port: int) -> None:
         try:
-            return await self._perform(op)
+            with contextlib.suppress(*_BROKEN), collapsed():
+                async with await self._reached() as outside:
+                    await join(connection, outside)
+        except Exception as error:  # noqa: BLE001 - the others are served all the same
+            self._failed(self._unforeseen(error))
+
+    @override
+    def asked(self, query: bytes) -> bytes | None:
+        return None
+
+    async def _reached(self) -> Connection:
+        op = Connect(host=_HOST, port=self._host_port, via="exposed", reach=_reach)
+        try:
+            return cast("Connection", await self._perform(op))
         except IsoboxError as error:
             self._failed(error)
             raise
+        except OSError as error:
+            self._failed(self._unforeseen(error))
+            raise
+
+    def _unforeseen(self, error: Exception) -> UnreachableError:
+        # SAFETY: whose error it is nobody knows, nor what it says; programs inside,
+        # and the model, are told of its kind alone.
+        return UnreachableError(
+            f"a connection to port {self._host_port} of the host failed: "
+            f"{type(error).__name__}"
+        )
 
 
 async def _reach(op: Connect) -> SocketConnection:

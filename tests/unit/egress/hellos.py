@@ -5,6 +5,10 @@ from __future__ import annotations
 import ssl
 
 NAME = b"www.example.org"
+#: The random of a ServerHello that asks for another hello (RFC 8446, 4.1.3).
+AGAIN = bytes.fromhex(
+    "CF21AD74E59A6111BE1D8C021E65B891C2A211167ABB8C5E079E09E2C8A8339C"
+)
 
 
 def block(data: bytes, size: int) -> bytes:
@@ -47,6 +51,11 @@ def message(
 
 def record(data: bytes) -> bytes:
     return b"\x16\3\1" + block(data, 2)
+
+
+def answer(random: bytes) -> bytes:
+    """Return a ServerHello."""
+    return record(b"\2" + block(b"\3\3" + random + block(bytes(32), 1) + bytes(5), 3))
 
 
 def records(data: bytes, sizes: list[int]) -> bytes:

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 
 import anyio
 import pytest
-from tests.unit.egress.hellos import alpn, ech, hello, names, openssl
+from tests.unit.egress.hellos import AGAIN, alpn, answer, ech, hello, names, openssl
 from tests.unit.egress.talk import pair
 
 from isobox._approval.question import Answers
@@ -523,6 +523,59 @@ async def test_a_hello_that_hides_a_name_may_where_all_are_allowed(world):
         await inside.send(data)
         await inside.send_eof()
         assert await inside.read() == data
+
+
+async def test_a_server_that_asks_for_another_hello_is_reached(world):
+    seen = []
+    it = await world("a.test")
+    context = OUTSIDE._made("a.test")
+    # None for which a client has a key ready.
+    context.set_ecdh_curve("secp521r1")
+
+    async def serve(connection):
+        tls = await Secured.accept(connection, context)
+        await serving(seen)(tls)
+        await tls.aclose()
+
+    it.servers["a.test", 443] = serve
+    said = await over_tls(it.dial(it.address("a.test"), 443), get("a.test"))
+    assert said.endswith(b"served")
+    assert it.denials == []
+
+
+@pytest.mark.parametrize("before", [b"", b"\x14\3\3\0\1\1", b"\x17\3\3\0\2\0\0"])
+@pytest.mark.parametrize(
+    ("rules", "host", "name", "rule"),
+    [
+        (("a.test", "b.test"), "a.test", b"b.test", "sni"),
+        (("93.184.216.34", "!b.test"), "93.184.216.34", b"b.test", "!b.test"),
+        (("a.test",), "a.test", None, "sni"),
+    ],
+)
+async def test_the_hello_that_a_server_asks_for_is_checked(
+    world, before, rules, host, name, rule
+):
+    it = await world(*rules)
+    first = hello(names(b"a.test"))
+    heard = []
+
+    async def ask_again(connection):
+        heard.append(await connection.receive())
+        await connection.send(answer(AGAIN))
+        while data := await connection.receive():
+            heard.append(data)
+
+    it.servers[host, 443] = ask_again
+    inside = it.dial(it.address(host) if host == "a.test" else host, 443)
+    async with inside:
+        await inside.send(first)
+        assert await inside.receive() == answer(AGAIN)
+        second = before + (hello(names(name)) if name else hello())
+        assert await said_by(inside, second) in (b"", None)
+    await asyncio.gather(*it.serving)
+    assert b"".join(heard) in (first, first + before)
+    assert it.denials == [(host, 443, rule)]
+    assert (False, "PolicyDeniedError") in it.outcomes
 
 
 # -- TLS that is read --------------------------------------------------------
@@ -1047,6 +1100,23 @@ async def test_a_flood_beyond_a_limit_does_not_flood_the_log(world):
     assert await said_by(it.dial(it.address("a.test"), 80)) is None
     refused = it.events("refused")
     assert len(refused) + sum(each.get("unrecorded", 0) for each in refused) == 41
+
+
+async def test_a_host_beyond_its_bytes_keeps_nobody_from_others(world):
+    it = await world("a.test:5432", "b.test:5432", bytes_out=10)
+    it.servers["a.test", 5432] = it.servers["b.test", 5432] = echo
+    it.filter._pace = Pace(at_once=5, per_second=0)
+    it.filter._limited = Pace(at_once=3, per_second=0)
+    assert await said_by(it.dial(it.address("a.test"), 5432), b"\0" * 20) is None
+    for _ in range(20):
+        assert await said_by(it.dial(it.address("a.test"), 5432), b"\0") is None
+    # What ended by its bytes was put on record as well.
+    assert sum(error == "LimitError" for _, error in it.outcomes) == 5
+    other = it.dial(it.address("b.test"), 5432)
+    async with other:
+        await other.send(b"\0")
+        assert await other.receive() == b"\0"
+    assert it.denials == [("a.test", 5432, "limit")]
 
 
 async def test_a_flood_of_denials_is_answered_as_before(world):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -118,11 +120,33 @@ def test_of_a_file_that_changed_just_now_nothing_is_known(own, monkeypatch):
 
 
 @pytest.mark.usefixtures("settled")
-def test_so_many_names_are_known(own, monkeypatch):
-    monkeypatch.setattr(hosts_file, "_REMEMBERED", 4)
+def test_it_is_read_once_for_all_names(own, monkeypatch):
     own.write_bytes(TEXT)
-    for number in range(10):
-        hosts_file.addresses(f"a{number}.test")
-    assert hosts_file.known("a0.test") is None
-    assert hosts_file.known("a9.test") == []
-    assert len(hosts_file._KNOWN) <= 4
+    opened = []
+
+    def opening(path, mode):
+        opened.append(path)
+        return open(path, mode)
+
+    monkeypatch.setattr(hosts_file, "open", opening, raising=False)
+    with ThreadPoolExecutor(8) as threads:
+        names = [f"a{number}.test" for number in range(50)] + ["one.test"]
+        assert list(threads.map(hosts_file.addresses, names))[-2:] == [
+            [],
+            ["192.0.2.2"],
+        ]
+    assert opened == [str(own)]
+    own.write_bytes(TEXT + b"\n192.0.2.7 a1.test")
+    assert hosts_file.addresses("a1.test") == ["192.0.2.7"]
+    assert len(opened) == 2
+
+
+def test_a_list_of_hosts_is_read_in_pieces(own):
+    class Lines(io.BytesIO):
+        def read(self, *_):
+            raise AssertionError("all of it at once")
+
+    text = b"".join(b"0.0.0.0 x%d.test\n" % number for number in range(1000))
+    found = hosts_file._names(Lines(text))
+    assert len(found) == 1000
+    assert found[b"x999.test"] == ["0.0.0.0"]

@@ -590,7 +590,8 @@ class Hasty(Server):
         self.said.put_nowait(self.answer(None))
 
 
-async def test_a_server_may_answer_before_the_body_ends():
+async def test_a_server_that_answers_and_takes_no_more(monkeypatch):
+    monkeypatch.setattr(http, "_LINGER", 0.05)
     head = request(b"Content-Length: 1000000", head=b"POST / HTTP/1.1")
     answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"
     met = await talk(

@@ -519,3 +519,79 @@ async def test_who_is_cut_for_others_keeps_nothing(world):
     assert it.filter._kept._waiting == {}
     it.serving.pop(-2)
     await inside.aclose()
+
+
+# -- a client's own connection, before each of its requests ----------------------------
+
+
+EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL"
+KEEPS = b"POST /x HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab"
+
+
+async def test_half_of_a_record_is_not_left_to_the_next_client(world):
+    it, site = await a_world(world)
+    late = asyncio.Event()
+
+    async def serve(connection):
+        tls = await Secured.accept(connection, OUTSIDE.context("a.test"))
+        await tls.receive()
+        tls._tls.write(b"HTTP/1.1 200 OK\r\nContent-Length: 42\r\n\r\n")
+        first = tls._leaving.read()
+        tls._tls.write(EVIL)
+        second = tls._leaving.read()
+        await connection.send(first + second[:9])
+        await late.wait()
+        await connection.send(second[9:])
+
+    it.servers["a.test", 443] = serve
+    await ask(it, method="HEAD")
+    assert it.filter._kept._waiting == {}
+    late.set()
+    it.servers["a.test", 443] = secured(site.serve)
+    assert await ask(it) == b"GET /x of 1"
+
+
+@pytest.mark.parametrize("port", [80, 443])
+async def test_a_server_that_went_while_a_client_thought_is_found_again(
+    world, monkeypatch, port
+):
+    it, site = await a_world(world, Site(most=1))
+    reached = []
+
+    async def reach(*where):
+        found = await it.reach(*where)
+        reached.append(found[0])
+        return found
+
+    monkeypatch.setattr(upstream, "reach", reach)
+    it.servers["a.test", 80] = site.serve
+    async with it.dial(it.address("a.test"), port) as inside:
+        client = inside
+        if port == 443:
+            client = Secured(inside, TRUSTING, host="a.test")
+            await client.shake()
+        await client.send(KEEPS)
+        assert (await client.receive()).endswith(b"POST /x of 1")
+        await until(lambda: reached[0].peek_nowait() is not None)
+        await client.send(KEEPS)
+        assert (await client.receive()).endswith(b"POST /x of 2")
+
+
+async def test_session_tickets_do_not_make_it_connect_again(world, monkeypatch):
+    monkeypatch.setattr(OUTSIDE.context("a.test"), "num_tickets", 2)
+    it, site = await a_world(world)
+    ready = asyncio.Event()
+
+    async def serve(connection):
+        tls = await Secured.accept(connection, OUTSIDE.context("a.test"))
+        ready.set()
+        await site.serve(tls)
+
+    it.servers["a.test", 443] = serve
+    async with it.dial(it.address("a.test"), 443) as inside:
+        client = Secured(inside, TRUSTING, host="a.test")
+        await client.shake()
+        await ready.wait()
+        await client.send(KEEPS)
+        assert (await client.receive()).endswith(b"POST /x of 1")
+    assert len(it.reached) == 1

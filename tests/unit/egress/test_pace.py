@@ -28,6 +28,19 @@ def test_a_burst_and_then_so_many_a_second(monkeypatch):
     assert made.is_spent
 
 
+def test_what_comes_too_early_is_due_later(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    made = Pace(at_once=2, per_second=4)
+    due = []
+    for _ in range(4):
+        due.append(made.due)
+        made.spend()
+    assert due == [0, 0, 0.25, 0.5]
+    now += 1
+    assert made.due == 0
+
+
 def test_what_is_missed_is_told_once():
     made = Pace()
     made.missed += 2

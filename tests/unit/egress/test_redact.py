@@ -132,7 +132,7 @@ def test_nothing_is_held_back_but_a_beginning(value, data, more):
     held = redactor.flush()
     assert len(held) < 3 * len(value)
     end = data[len(data) - len(held) :]
-    assert not held or any(form.startswith(end) for form in redactor._forms)
+    assert not held or any(form.startswith(end) for form in redactor._wanted.forms)
     assert len(shown) + len(held) == len(data)
 
 
@@ -181,3 +181,50 @@ def test_the_longest_value_is_masked_and_costs_no_time():
     masked = redact([value], *(data[i : i + 1000] for i in range(0, len(data), 1000)))
     assert masked == b"x" * 1000 + b"*" * 65536 + value[:-1]
     assert time.monotonic() - began < 20
+
+
+# -- what is learned late, and what waits for long ---------------------------------
+
+
+def test_what_is_learned_is_masked_in_streams_that_have_begun():
+    redactor = Redactor([b"something"])
+    begun = redactor.fresh()
+    assert begun.feed(b"before: latecomer ") == b"before: latecomer "
+    redactor.learn([b"something", b"latecomer"])
+    assert begun.feed(b"after: latecomer something ") == (
+        b"after: ********* ********* "
+    )
+    assert begun.mask(b"latecomer") == b"*********"
+    assert redactor.feed(b"latecomer ") == b"********* "
+
+
+def test_what_waits_for_long_is_shown_and_the_rest_of_it_masked():
+    redactor = Redactor([b"something"])
+    assert redactor.feed(b"basic so") == b"basic "
+    assert redactor.holds
+    assert redactor.hurry() == b"so"
+    assert not redactor.holds
+    assert redactor.hurry() == b""
+    assert redactor.feed(b"me") == b""
+    assert redactor.hurry() == b"me"
+    assert redactor.feed(b"thing else") == b"***** else"
+
+
+@settings(deadline=None)
+@given(
+    VALUES,
+    st.lists(st.tuples(st.text(alphabet="abc", max_size=9), st.booleans()), max_size=9),
+)
+def test_to_hurry_loses_nothing(values, pieces):
+    redactor, shown, whole = Redactor(values), b"", b""
+    for text, hurried in pieces:
+        shown += redactor.feed(text.encode())
+        whole += text.encode()
+        if hurried:
+            shown += redactor.hurry()
+            assert len(shown) == len(whole)
+    shown += redactor.flush()
+    assert len(shown) == len(whole)
+    assert not redactor.holds
+    assert all(a in (b, ord("*")) for a, b in zip(shown, whole, strict=True))
+    assert redactor.feed(b"") + redactor.flush() == b""

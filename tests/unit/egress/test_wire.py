@@ -9,10 +9,10 @@ import anyio
 import pytest
 from tests.unit.egress.talk import Script, pair
 
-from isobox._channel.join import carry, join
+from isobox._channel.join import join
 from isobox._egress.authority import Authority
 from isobox._egress.parsing import ParseError
-from isobox._egress.wire import LARGEST_LOOK, Peeked, Secured, Tally
+from isobox._egress.wire import LARGEST_LOOK, Peeked, Records, Secured, Tally, is_silent
 from isobox.errors import LimitError
 
 pytestmark = pytest.mark.anyio
@@ -118,9 +118,57 @@ async def test_join_raises_what_breaks():
         await join(Script(then="breaks"), Script(then="stays"))
 
 
-async def test_carry_says_that_it_is_over():
+class Deaf(Script):
+    """A side that takes nothing, and says why once it was told something."""
+
+    def __init__(self, *pieces, **options):
+        super().__init__(*pieces, **options)
+        self.told = asyncio.Event()
+
+    async def receive(self):
+        await self.told.wait()
+        return await super().receive()
+
+    async def send(self, data):
+        self.told.set()
+        raise BrokenPipeError
+
+
+async def test_what_a_side_says_that_takes_no_more_is_carried():
+    client, server = Script(b"up", b"load", b"s"), Deaf(b"too", b" large")
+    with pytest.raises(BrokenPipeError):
+        await join(client, server)
+    assert (client.sent, client.ends) == (b"too large", ["eof"])
+    assert client.pieces == []
+    assert server.ends == []
+
+
+async def test_who_takes_no_more_is_not_heard_for_long(monkeypatch):
+    monkeypatch.setattr("isobox._channel.join._LAST_WORDS", 0.02)
+    with anyio.fail_after(10), pytest.raises(BrokenPipeError):
+        await join(Script(b"x", then="stays"), Deaf(b"why", then="stays"))
+
+
+async def test_a_limit_is_none_of_the_side_s():
+    class Limited(Script):
+        async def send(self, data):
+            raise LimitError("too much")
+
+    with anyio.fail_after(10), pytest.raises(LimitError):
+        await join(Script(b"x", then="stays"), Limited(then="stays"))
+
+
+async def test_without_halves_the_other_side_has_not_long(monkeypatch):
+    monkeypatch.setattr("isobox._channel.join._LAST_WORDS", 0.02)
+    client, server = Script(b"bye"), Script(b"rest", then="stays")
+    with anyio.fail_after(10):
+        await join(client, server, halves=False)
+    assert (client.sent, server.sent, server.ends) == (b"rest", b"bye", ["eof"])
+
+
+async def test_join_says_that_it_is_over():
     target = Script()
-    await carry(Script(b"a", b"b"), target)
+    await join(Script(b"a", b"b"), target)
     assert (target.sent, target.ends) == (b"ab", ["eof"])
 
 
@@ -203,6 +251,113 @@ async def test_an_end_that_nobody_vouched_for_is_none():
         with pytest.raises(ssl.SSLError, match=r"EOF|eof"):
             await server.receive()
     assert not careless.options & ssl.OP_IGNORE_UNEXPECTED_EOF
+
+
+async def test_the_end_of_one_side_is_said_and_the_other_goes_on():
+    server, client, *_ = await secured()
+    async with server, client:
+        await client.send(b"before")
+        await server._take()
+        await server.send_eof()
+        assert await client.receive() == b""
+        await client.send(b"after")
+        assert await server.receive() == b"before"
+        assert await server.receive() == b"after"
+        with pytest.raises(ssl.SSLError):
+            await server.send(b"too late")
+        await client.send_eof()
+        assert await server.receive() == b""
+
+
+async def arrival(sock):
+    async with asyncio.timeout(10):
+        while sock.peek_nowait() is None:
+            await asyncio.sleep(0.001)
+
+
+async def test_session_tickets_are_no_words(monkeypatch):
+    monkeypatch.setattr(AUTHORITY.context("a.test"), "num_tickets", 2)
+    server, client, _, outer = await secured()
+    async with server, client:
+        await arrival(outer)  # of the tickets
+        assert await client.is_silent()
+        assert outer.peek_nowait() is None
+        await server.send(b"x")
+        await arrival(outer)
+        assert not await client.is_silent()
+        # To look takes it: it is not forgotten.
+        assert not await client.is_silent()
+
+
+async def test_session_tickets_may_come_one_by_one(monkeypatch):
+    monkeypatch.setattr(AUTHORITY.context("a.test"), "num_tickets", 2)
+    server, client, _, outer = await secured()
+    async with server, client:
+        await arrival(outer)
+        data = await outer.receive()
+        size = 5 + int.from_bytes(data[3:5], "big")
+        assert 0 < size < len(data)
+        client._inner = Piecemeal(data[:size], data[size:], then="stays")
+        assert await client.is_silent()
+        client._inner = outer
+
+
+class Piecemeal(Script):
+    async def is_silent(self):
+        return not self.pieces
+
+
+async def test_the_beginning_of_a_record_is_no_silence():
+    server, client, inner, outer = await secured()
+    async with server, client:
+        assert await client.is_silent()
+        server._tls.write(b"words")
+        record = server._leaving.read()
+        await inner.send(record[:3])
+        await arrival(outer)
+        assert not await client.is_silent()
+        assert not client.says_nothing()
+
+
+async def test_the_end_is_no_silence():
+    for end in ("send_eof", "aclose", "abort"):
+        server, client, _, outer = await secured()
+        async with server, client:
+            await getattr(server, end)()
+            await arrival(outer)
+            assert not await client.is_silent()
+
+
+async def test_whoever_is_looked_at_is_asked():
+    one, other = pair()
+    async with one, other:
+        tally = Tally(one, lambda *_: None, {}, lambda: None)
+        peeked = Peeked(tally)
+        assert await is_silent(peeked)
+        await other.send(b"x")
+        await arrival(one)
+        assert not await is_silent(peeked)
+        assert await peeked.peek() == b"x"
+        assert not await is_silent(peeked)
+        assert await peeked.receive() == b"x"
+        assert await is_silent(peeked)
+        await other.send_eof()
+        await arrival(one)
+        assert not await is_silent(tally)
+    assert await is_silent(Script())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100, 1000])
+def test_records_are_followed_however_they_are_cut(size):
+    bodies = [b"", b"x", b"\xff" * 300, b"y" * 5]
+    data, ends = b"", {0}
+    for body in bodies:
+        data += b"\x17\x03\x03" + len(body).to_bytes(2, "big") + body
+        ends.add(len(data))
+    records = Records()
+    for at in range(0, len(data), size):
+        records.feed(data[at : at + size])
+        assert records.is_whole == (min(at + size, len(data)) in ends)
 
 
 async def test_many_records_are_received_at_once():
