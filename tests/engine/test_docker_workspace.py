@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,8 @@ import pytest
 
 from isobox import DockerWorkspace, Limits, MemorySink, sync
 from isobox._backends.docker import life
+from isobox._backends.docker.engine import Engine
+from isobox._core.spec import File
 from isobox.errors import (
     BackendUnavailableError,
     ConflictError,
@@ -681,7 +684,7 @@ async def test_several_find_a_stopped_container_at_once(engine, made, identity):
         for each in hosts:
             await each.close()
     names = (await called(engine, "ps", "-a", "--format={{.Names}}")).stdout
-    assert "-turn" not in names
+    assert "isobox.turn" not in names
 
 
 async def test_a_host_that_died_in_its_turn_keeps_nobody_out(
@@ -693,12 +696,128 @@ async def test_a_host_that_died_in_its_turn_keeps_nobody_out(
         image = described(engine, workspace)["Config"]["Image"]
         name = described(engine, workspace)["Name"].lstrip("/")
         await called(engine, "stop", name)
-        await called(engine, "create", f"--name={name}-turn", image, "-")
+        turn = f"isobox.turn.{identity}"
+        mark = f"--label=isobox.turn={identity}"
+        await called(engine, "create", f"--name={turn}", mark, image, "-")
         with anyio.fail_after(2 * SOON):
             assert await workspace.read_text("file") == "kept"
         assert workspace.arrival.how == "restarted"
     names = (await called(engine, "ps", "-a", "--format={{.Names}}")).stdout
-    assert "-turn" not in names
+    assert "isobox.turn" not in names
+
+
+async def test_no_other_workspace_has_the_name_of_a_turn(engine, made, identity):
+    async with (
+        made(workspace_id=identity) as workspace,
+        made(workspace_id=f"{identity}-turn") as other,
+    ):
+        await other.run("echo precious > /tmp/state", check=True)
+        await called(engine, "kill", workspace._sandbox.container)
+        await until_back(workspace)
+        assert workspace.arrival.how == "restarted"
+        assert (await other.run("cat /tmp/state")).stdout == "precious\n"
+
+
+async def test_a_foreign_container_with_the_name_of_a_turn_stays(
+    engine, made, identity
+):
+    name = f"isobox.turn.{identity}"
+    async with made(workspace_id=identity) as workspace:
+        await called(engine, "create", f"--name={name}", "isobox-test-python", "-")
+        await called(engine, "kill", workspace._sandbox.container)
+        with pytest.raises(InvalidArgumentError, match="not isobox's"):
+            await until_back(workspace)
+        await called(engine, "rm", name)
+        await workspace.run("true", check=True)
+
+
+async def until_back(workspace):
+    """Call until no call is lost with the container."""
+    with anyio.fail_after(SOON):
+        while True:
+            with contextlib.suppress(SandboxLostError):
+                await workspace.run("true", check=True)
+                return
+
+
+async def test_nothing_runs_that_nobody_holds(engine, made, identity, monkeypatch):
+    """A host that ends before it has the first process's input has started none."""
+    asked = anyio.Event()
+
+    async def attach(*_):
+        asked.set()
+        raise BackendUnavailableError("the host is gone", backend="docker")
+
+    async with made(workspace_id=identity) as workspace:
+        await workspace.write("file", "kept")
+        await called(engine, "kill", workspace._sandbox.container)
+        with monkeypatch.context() as patched:
+            patched.setattr(Engine, "attach", attach)
+            while not asked.is_set():
+                with pytest.raises(SandboxLostError):
+                    await workspace.run("true")
+            running = await called(engine, "ps", "--quiet")
+            assert running.stdout == ""
+        assert await workspace.read_text("file") == "kept"
+
+
+async def test_what_a_dead_host_left_at_a_volume_does_not_keep_its_files(
+    engine, made, identity
+):
+    mount = f"--mount=type=volume,source=isobox-{identity},target=/workspace"
+    mark = f"--label=isobox.hand={identity}"
+    async with made(workspace_id=identity) as workspace:
+        await workspace.write("secret", "of the first")
+        await called(engine, "create", mount, mark, "isobox-test-python", "-")
+    async with made(workspace_id=identity) as workspace:
+        assert (await workspace.run("ls")).stdout == ""
+
+
+async def test_files_that_could_not_be_removed_are_told(engine, made, identity):
+    mount = f"--mount=type=volume,source=isobox-{identity},target=/workspace"
+    workspace = made(workspace_id=identity)
+    await workspace.initialize()
+    created = await called(engine, "create", mount, "isobox-test-python", "-")
+    with pytest.raises(SandboxLostError, match=f"isobox-{identity} .* still there"):
+        await workspace.close()
+    await called(engine, "rm", created.stdout.strip())
+    await called(engine, "volume", "rm", f"isobox-{identity}")
+
+
+class WithFile(DockerWorkspace):
+    """A workspace that shows a file of its own."""
+
+    def _spec(self):
+        given = File(path="/etc/isobox-given", data=b"given")
+        return replace(super()._spec(), files=(given,))
+
+
+async def test_an_open_that_fails_takes_nothing_from_another_host(
+    engine, python_image, identity
+):
+    options = {"image": python_image, "engine": engine.url, "workspace_id": identity}
+    async with WithFile(**options) as workspace:
+        with pytest.raises(BackendUnavailableError, match="runtime"):
+            await WithFile(**options, runtime="no-such").initialize()
+        await called(engine, "rm", "--force", f"isobox-{identity}")
+        await until_back(workspace)
+        assert (await workspace.run("cat /etc/isobox-given")).stdout == "given"
+
+
+async def test_a_container_of_an_image_in_the_making_goes_when_it_is_over(engine, made):
+    now = int(time.time())
+    moments = {"over": now - 1000, "on": now + 1000, "odd": "9" * 5000}
+    for name, until in moments.items():
+        mark = f"--label=isobox.until={until}"
+        options = ("--detach", "--network=none", f"--name={name}", mark)
+        await called(engine, "run", *options, "isobox-test-python", "sleep", "1000")
+    try:
+        async with made():
+            found = await called(engine, "ps", "--all", "--format={{.Names}}")
+        names = set(found.stdout.split())
+        assert names & moments.keys() == {"on", "odd"}
+    finally:
+        await called(engine, "rm", "--force", "on", "odd")
 
 
 async def test_what_never_started_is_made_anew(engine, made, identity):

@@ -20,7 +20,14 @@ from tests.engines import PYTHON_IMAGE
 from isobox import DockerWorkspace, Limits
 from isobox._backends.docker import remains
 from isobox._backends.docker.engine import Engine, EngineError
-from isobox.errors import BackendUnavailableError, InvalidArgumentError, IsoboxError
+from isobox._backends.docker.sources import Sources
+from isobox.errors import (
+    BackendUnavailableError,
+    ConflictError,
+    InvalidArgumentError,
+    IsoboxError,
+    SandboxLostError,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -127,13 +134,162 @@ async def test_a_directory_that_became_a_link_is_not_the_workspace(workdir, tmp_
     assert list((tmp_path / "other").iterdir()) == []
 
 
-async def test_a_link_in_the_workspace_is_no_source_of_a_mount(workdir, tmp_path):
+@pytest.mark.parametrize("kind", ["link", "directory"])
+async def test_what_is_in_the_workspace_is_no_source_of_a_mount(
+    workdir, tmp_path, kind
+):
     (tmp_path / "secret").mkdir()
-    (workdir / "data").symlink_to(tmp_path / "secret")
+    if kind == "link":
+        (workdir / "data").symlink_to(tmp_path / "secret")
+    else:
+        (workdir / "data").mkdir()
     mounts = [(str(workdir / "data"), "/data")]
-    with pytest.raises(InvalidArgumentError, match="link in the workspace"):
+    with pytest.raises(InvalidArgumentError, match="is in the workspace"):
         async with DockerWorkspace(workdir, image=PYTHON_IMAGE, mounts=mounts):
             pass
+
+
+async def test_nor_is_what_is_in_another_workspace(workspace, workdir, tmp_path):
+    await workspace.run(["mkdir", "data"], check=True)
+    (tmp_path / "mine").mkdir()
+    os.chown(tmp_path / "mine", UID, UID)
+    mounts = [(str(workdir / "data"), "/data")]
+    with pytest.raises(InvalidArgumentError, match="directory of another workspace"):
+        async with DockerWorkspace(
+            tmp_path / "mine", image=PYTHON_IMAGE, mounts=mounts
+        ):
+            pass
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A directory, another with a secret, and what puts the other in its place."""
+    shown, secret, aside = (tmp_path / each for each in ("shown", "secret", "aside"))
+    for place in (shown, secret):
+        place.mkdir()
+        os.chown(place, UID, UID)
+        (place / "which").write_text(place.name)
+
+    def swap(kind):
+        shown.rename(aside)
+        if kind == "link":
+            shown.symlink_to(secret)
+        else:
+            secret.rename(shown)
+
+    def back(kind):
+        if kind == "link":
+            shown.unlink()
+        else:
+            shown.rename(secret)
+        aside.rename(shown)
+
+    return shown, swap, back
+
+
+def showing(shown, target, workdir, **options):
+    """A workspace that has a directory of the host at a path inside."""
+    if target == "/workspace":
+        return DockerWorkspace(shown, image=PYTHON_IMAGE, **options)
+    mounts = [(str(shown), target)]
+    return DockerWorkspace(workdir, image=PYTHON_IMAGE, mounts=mounts, **options)
+
+
+@pytest.mark.parametrize("harm", ["kill", "rm"])
+@pytest.mark.parametrize("kind", ["link", "directory"])
+@pytest.mark.parametrize("target", ["/data", "/workspace"])
+async def test_what_took_the_place_of_a_mounts_source_is_not_shown(
+    engine, workdir, places, target, kind, harm
+):
+    shown, swap, back = places
+    async with showing(shown, target, workdir, workspace_id="swap") as opened:
+        options = ["--force"] if harm == "rm" else []
+        engine.call(harm, *options, opened._sandbox.container)
+        swap(kind)
+        with pytest.raises((ConflictError, InvalidArgumentError)):
+            await unless_lost(opened, ["cat", f"{target}/which"])
+        back(kind)
+        done = await opened.run(["cat", f"{target}/which"])
+        assert done.stdout == "shown"
+
+
+async def unless_lost(workspace, argv):
+    """Run a command until it is not lost with the container."""
+    with anyio.fail_after(30):
+        while True:
+            with contextlib.suppress(SandboxLostError):
+                return await workspace.run(argv)
+
+
+@pytest.mark.parametrize("runtime", [None, "runsc"])
+@pytest.mark.parametrize("kind", ["link", "directory"])
+@pytest.mark.parametrize("target", ["/data", "/workspace"])
+async def test_nor_what_was_there_only_while_the_container_started(
+    engine, workdir, places, monkeypatch, request, target, kind, runtime
+):
+    if runtime is not None:
+        request.getfixturevalue("runsc")
+    shown, swap, back = places
+    start = Engine.start
+
+    async def swapped(self, container):
+        swap(kind)
+        try:
+            return await start(self, container)
+        finally:
+            back(kind)
+
+    monkeypatch.setattr(Engine, "start", swapped)
+    before = engine.containers()
+    with pytest.raises(ConflictError, match="another than when"):
+        async with showing(shown, target, workdir, runtime=runtime):
+            pass
+    assert engine.containers() == before
+
+
+async def test_a_container_that_nobody_looked_into_is_made_anew(
+    engine, workdir, places, monkeypatch
+):
+    """As if its host had died before it looked."""
+    shown, swap, back = places
+    start = Engine.start
+
+    async def swapped(self, container):
+        swap("link")
+        try:
+            return await start(self, container)
+        finally:
+            back("link")
+
+    first = showing(shown, "/data", workdir, workspace_id="unseen")
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "start", swapped)
+        patched.setattr(Sources, "check_shown", lambda *_: None)
+        await first.initialize()
+        assert (await first.run(["cat", "/data/which"])).stdout == "secret"
+        await first.detach()
+    async with showing(shown, "/data", workdir, workspace_id="unseen") as opened:
+        assert opened.arrival.how == "recreated"
+        assert opened.arrival.because == ("mounts",)
+        assert (await opened.run(["cat", "/data/which"])).stdout == "shown"
+
+
+async def test_what_is_planted_on_the_images_path_is_not_run_by_isobox(engine, workdir):
+    path = "/workspace/bin:/usr/local/bin:/usr/bin:/bin"
+    name = image_of(engine, "path-in-the-workspace", f"ENV PATH={path}")
+    planted = '#!/bin/sh\nid > /workspace/ran\nexec /usr/bin/env python3 "$@"\n'
+    async with DockerWorkspace(workdir, image=name, workspace_id="planted") as opened:
+        for program in ("python3", "sh", "cat"):
+            await opened.write(f"bin/{program}", planted.encode())
+        await opened.run("/bin/chmod 755 bin/*; /bin/chmod 777 .", check=True)
+        async with contextlib.AsyncExitStack() as stack:
+            again = DockerWorkspace(workdir, image=name, workspace_id="planted")
+            await again.initialize()
+            stack.push_async_callback(again.detach)
+            assert again.arrival.how == "attached"
+            assert not (workdir / "ran").exists()
+            shown = await again.run(["/usr/bin/printenv", "PATH"])
+            assert shown.stdout == f"{path}\n"
 
 
 @pytest.mark.parametrize("place", ["socket", "directory", "root", "other"])

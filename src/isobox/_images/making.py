@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
+from isobox._backends.docker import labels
 from isobox._backends.docker.engine import part
 from isobox._core.results import Captured, RunResult
 from isobox._images import tree
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from isobox._images.spec import ImageFile, ImageSpec
 
 _LABEL: Final = "isobox.image"
+#: Seconds that all but the package manager may take.
+_BESIDES: Final = 1800.0
 _MANY_PROCESSES: Final = 4096
 #: Without these a package manager cannot give files to their owners.
 _NEEDED: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
@@ -49,7 +53,7 @@ async def make(
         TimedOutError: It did not end in time.
     """
     container = f"isobox-image-{uuid.uuid4().hex}"
-    await engine.create(container, _container(spec, base))
+    await engine.create(container, _container(spec, base, timeout))
     try:
         if spec.installed:
             await _install(engine, container, timeout)
@@ -62,7 +66,7 @@ async def make(
             await engine.remove(container)
 
 
-def _container(spec: ImageSpec, base: str) -> dict[str, Any]:
+def _container(spec: ImageSpec, base: str, timeout: float) -> dict[str, Any]:
     script = _INSTALL.get(spec.manager or "", "")
     return {
         "Image": base,
@@ -72,7 +76,11 @@ def _container(spec: ImageSpec, base: str) -> dict[str, Any]:
         "WorkingDir": "/",
         "Tty": True,
         "Env": ["LD_PRELOAD=", "LD_LIBRARY_PATH="],
-        "Labels": {_LABEL: spec.name},
+        # Should this host end, another removes it then.
+        "Labels": {
+            _LABEL: spec.name,
+            labels.UNTIL: f"{time.time() + timeout + _BESIDES:.0f}",
+        },
         "HostConfig": {
             "NetworkMode": spec.network,
             "CapDrop": ["ALL"],
@@ -139,6 +147,7 @@ def _config(spec: ImageSpec, user: str) -> dict[str, Any]:
         "User": spec.user or user,
         "Entrypoint": [],
         "Cmd": ["/bin/sh"],
-        "Labels": {_LABEL: spec.name},
+        # An image takes over what its container has.
+        "Labels": {_LABEL: spec.name, labels.UNTIL: ""},
         "WorkingDir": "/",
     }

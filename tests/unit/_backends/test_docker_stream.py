@@ -124,6 +124,64 @@ async def test_what_comes_with_the_upgrade_is_not_lost():
     assert stream.complaint == b"why"
 
 
+class Listener(Receiver):
+    """Takes pieces of both outputs, as a program's owner does."""
+
+    def __init__(self, stream: Hijacked) -> None:
+        super().__init__()
+        self.pieces: list[tuple[int, bytes]] = []
+        stream.on_piece = lambda *piece: self.pieces.append(piece)
+        stream.give(self)
+
+    def connection_lost(self, exc):
+        self.pieces.append((0, b""))
+        super().connection_lost(exc)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_is_printed_before_somebody_listens_is_told_in_order(late):
+    first = framed((2, b"pid"), (1, b"out"), (2, b"why"), (3, b"engine"))
+
+    async def go_on(reader, writer):
+        await go.wait()
+        writer.write(framed((1, b"late")))
+
+    go = asyncio.Event()
+    if late:
+        go.set()
+    async with engine(UPGRADE + first, then=go_on) as (place, _):
+        stream = await open_stream(place, "/x")
+        while late and not stream._ended:
+            await asyncio.sleep(0)
+        listener = Listener(stream)
+        go.set()
+        await asyncio.wait_for(listener.lost.wait(), 5)
+    early = [(2, b"pid"), (1, b"out"), (2, b"why"), (3, b"engine")]
+    assert listener.pieces == [*early, (1, b"late"), (0, b"")]
+
+
+async def test_a_terminal_may_print_before_somebody_listens():
+    async with engine(UPGRADE + b"hello") as (place, _):
+        stream = await open_stream(place, "/x", plain=True)
+        while not stream._ended:
+            await asyncio.sleep(0)
+        listener = Listener(stream)
+        await asyncio.wait_for(listener.lost.wait(), 5)
+    assert listener.pieces == [(1, b"hello"), (0, b"")]
+
+
+async def test_who_floods_before_somebody_listens_has_to_wait():
+    async with engine(UPGRADE, framed((1, bytes(8 << 20)))) as (place, _):
+        stream = await open_stream(place, "/x")
+        while stream._transport.is_reading():
+            await asyncio.sleep(0)
+        assert stream._early_size < 1 << 20
+        receiver = Receiver()
+        stream.give(receiver)
+        await asyncio.wait_for(receiver.lost.wait(), 5)
+    assert receiver.data == bytes(8 << 20)
+
+
 async def test_a_flood_of_complaints_is_not_kept():
     async with engine(UPGRADE, framed((2, bytes(1 << 20)))) as (place, _):
         stream = await open_stream(place, "/x")

@@ -67,13 +67,15 @@ def of_create(error: EngineError, image: str) -> BackendUnavailableError:
     if error.missing and "image" in text.lower():
         return BackendUnavailableError(
             f"the engine has no image {image!r}",
-            fix=f"docker pull {image}",
+            fix=f"docker pull {image}, or name one that `docker images` lists, with "
+            "its tag",
             backend="docker",
         )
     if "runtime" in text and error.status == _INVALID:
         return BackendUnavailableError(
             f"the engine does not know this runtime: {text}",
-            fix="start it with --add-runtime NAME=PATH",
+            fix='name it in the engine\'s daemon.json, as {"runtimes": {"runsc": '
+            '{"path": "/usr/bin/runsc"}}}, and restart the engine',
             backend="docker",
         )
     return BackendUnavailableError(

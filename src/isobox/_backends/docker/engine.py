@@ -194,10 +194,15 @@ class Engine:
         """Describe a volume."""
         return await self._json(f"volumes/{_quoted(name)}")
 
-    async def remove_volume(self, name: str) -> None:
-        """Remove a volume; one that is gone, or used elsewhere, is fine."""
-        with _gone_is_fine():
+    async def remove_volume(self, name: str) -> bool:
+        """Remove a volume; False if a container has it. One that is gone is fine."""
+        try:
             await self._json(f"volumes/{_quoted(name)}", "DELETE")
+        except EngineError as error:
+            if not (error.missing or error.conflict):
+                raise
+            return error.missing
+        return True
 
     # The engine itself.
 

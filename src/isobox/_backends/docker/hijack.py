@@ -28,6 +28,8 @@ _STDERR: Final = 2
 #: The engine's own, in the place of an output's number, for its errors.
 _SYSTEM: Final = 3
 _LONGEST_COMPLAINT: Final = 8192
+#: Bytes that a process may print before somebody listens, and then has to wait.
+_EARLY: Final = 65536
 
 
 class Hijacked(asyncio.Protocol):
@@ -36,7 +38,7 @@ class Hijacked(asyncio.Protocol):
     Attributes:
         complaint: What the process wrote to its standard error, its beginning.
         on_piece: Takes what it prints, with the output's number, in the receiver's
-            place.
+            place. Set before `give`, it is told of all, what is printed at once too.
         on_end: Told once when it ends; the receiver is told after that is done.
     """
 
@@ -51,7 +53,8 @@ class Hijacked(asyncio.Protocol):
         self._upgraded: asyncio.Future[None] = asyncio.Future()
         self._receiver: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
-        self._early = bytearray()
+        self._early: list[tuple[int, bytes]] = []
+        self._early_size = 0
         self._ended = False
         self._cutter = Cutter(self._printed)
         self._plain = plain
@@ -142,13 +145,19 @@ class Hijacked(asyncio.Protocol):
     # What is carried.
 
     def give(self, receiver: asyncio.Protocol) -> None:
-        """Lead what the process prints to `receiver`, as if it had a socket."""
+        """Lead what the process prints, and has printed, to `receiver`.
+
+        It is told of all in the order in which it was printed, and of the end after
+        that, as if it had a socket.
+        """
         assert self._transport is not None  # noqa: S101 - it is upgraded
         self._receiver = receiver
         receiver.connection_made(self._transport)
-        early, self._early = bytes(self._early), bytearray()
-        if early:
-            receiver.data_received(early)
+        early, self._early = self._early, []
+        # Whoever listens may pause it again while they take what is there.
+        self.resume()
+        for output, piece in early:
+            self._pass_on(output, piece)
         if self._ended:
             receiver.connection_lost(None)
 
@@ -178,16 +187,26 @@ class Hijacked(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _printed(self, output: int, piece: bytes) -> None:
-        if self.on_piece is not None:
-            self.on_piece(output, piece)
-        elif output in (_STDERR, _SYSTEM):
+        if self.on_piece is None and output in (_STDERR, _SYSTEM):
             room = _LONGEST_COMPLAINT - len(self.complaint)
             self.complaint += piece[: max(room, 0)]
-        elif self._receiver is not None:
+        if self._receiver is not None:
+            self._pass_on(output, piece)
+        else:
+            self._hold(output, piece)
+
+    def _pass_on(self, output: int, piece: bytes) -> None:
+        if self.on_piece is not None:
+            self.on_piece(output, piece)
+        elif self._receiver is not None and output not in (_STDERR, _SYSTEM):
             self._receiver.data_received(piece)
-        # SAFETY: nothing is due before somebody listens; a flood is not kept.
-        elif len(self._early) < _LONGEST_COMPLAINT:
-            self._early += piece
+
+    def _hold(self, output: int, piece: bytes) -> None:
+        """Keep what is printed before somebody listens."""
+        self._early.append((output, piece))
+        self._early_size += len(piece)
+        if self._early_size >= _EARLY:
+            self.pause()
 
     def _carry(self, data: bytes) -> None:
         # A terminal has one output, and no headers.

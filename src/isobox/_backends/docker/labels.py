@@ -24,6 +24,12 @@ KEY: Final = "isobox.key"
 KIND: Final = "isobox.kind"
 #: Whether nobody comes back to it: what is left of it may go.
 ANONYMOUS: Final = "isobox.anonymous"
+#: On containers that never start, the workspace that they are for: one gives a host
+#: its turn, the other hands a volume over.
+TURN: Final = "isobox.turn"
+HAND: Final = "isobox.hand"
+#: Until when its host may need what it is on, in seconds since 1970.
+UNTIL: Final = "isobox.until"
 #: A workspace's own labels.
 OF_USER: Final = "isobox.label."
 
@@ -41,6 +47,16 @@ def container(workspace: str) -> str:
 def volume(workspace: str) -> str:
     """Return the name of a workspace's volume."""
     return f"isobox-{workspace}"
+
+
+def turn(workspace: str) -> str:
+    """Return a name that one host can have at a time, and that no id makes."""
+    return f"isobox.turn.{workspace}"
+
+
+def hand(workspace: str) -> str:
+    """Return a new name of what hands a volume over, which no id makes."""
+    return f"isobox.hand.{workspace}.{new_key()[:8]}"
 
 
 def of(answer: Answer) -> dict[str, str]:

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from isobox._backends.docker import diagnosis, groups, labels
 from isobox._backends.docker.arrival import Arrival
 from isobox._backends.docker.engine import EngineError, part
 from isobox._backends.docker.found import check_volume, look
-from isobox._backends.docker.recipe import ROOT
+from isobox._backends.docker.options import ROOT
 from isobox._channel.channel import SilentError
 from isobox.errors import (
     BackendUnavailableError,
     ConflictError,
+    InvalidArgumentError,
+    IsoboxError,
     SandboxLostError,
 )
 
@@ -175,6 +178,8 @@ class Life(Generic[LinkT]):
             await self._unpaused(found)
         if not found.running:
             return await self._restarted(found)
+        if found.pid is not None and not await self._shows(found.id, found.pid):
+            return await self._recreated(found, ("mounts",))
         try:
             link = await self._inhabitant.reach(found.id, found.key)
         except SandboxLostError as error:
@@ -215,15 +220,17 @@ class Life(Generic[LinkT]):
     async def _restarted(self, found: Found) -> Reached[LinkT]:
         try:
             async with self._turn():
-                if not await self._engine.start(found.id):
+                # Who holds the first process's input is not joined: that ends it.
+                if not await self._is_still(found):
                     raise _OvertakenError("another host has started it")
-                # Only now, by the one that started it: what several hosts write to a
-                # standard input is mixed, and the first that leaves closes it.
-                stream = await self._engine.attach(found.id)
-                link = await self._told(stream, found.id, found.key)
+                link = await self._begun(found.id, found.key)
         except (EngineError, SandboxLostError):
             return await self._recreated(found, found.trouble)
         return Reached(found.id, link, Arrival("restarted", found.trouble))
+
+    async def _is_still(self, found: Found) -> bool:
+        now = await look(self._engine, self._recipe)
+        return now is not None and now.id == found.id and not now.running
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:
@@ -232,9 +239,9 @@ class Life(Generic[LinkT]):
         An engine tells more than one that it was they, but gives a name to one: that
         of a container which never starts.
         """
-        name = f"{self._name}-turn"
+        name = labels.turn(self._recipe.spec.id)
         try:
-            made = await self._engine.create(name, self._recipe.hand())
+            made = await self._engine.create(name, self._recipe.turn())
         except EngineError as error:
             if not error.conflict:
                 raise
@@ -248,13 +255,35 @@ class Life(Generic[LinkT]):
                 await self._engine.remove(str(made.get("Id", "")))
 
     async def _others_turn(self, name: str) -> None:
-        """Wait until another host has started it; one that died loses its turn."""
+        """Wait until another host has started it; one that died loses its turn.
+
+        Raises:
+            InvalidArgumentError: Another's container has the name.
+        """
+        turn = await self._turn_of(name)
+        if turn is None:
+            return
         for _ in range(_STARTS):
             found = await look(self._engine, self._recipe)
             if found is None or found.running:
                 return
             await asyncio.sleep(_PAUSE)
-        await self._engine.remove(name)
+        # By its id: the name may be the next host's by now.
+        await self._engine.remove(turn)
+
+    async def _turn_of(self, name: str) -> str | None:
+        """Return the id of the container that is a host's turn, if it is there."""
+        try:
+            answer = await self._engine.inspect(name)
+        except EngineError as error:
+            if error.missing:
+                return None
+            raise
+        if labels.of(answer).get(labels.TURN) != self._recipe.spec.id:
+            raise InvalidArgumentError(
+                f"the container {name} is not isobox's; remove or rename it"
+            )
+        return str(answer.get("Id", ""))
 
     async def _recreated(self, found: Found, why: tuple[str, ...]) -> Reached[LinkT]:
         await self._engine.remove(found.id)
@@ -331,6 +360,7 @@ class Life(Generic[LinkT]):
             await self._engine.remove_volume(labels.volume(self._recipe.spec.id))
 
     async def _made(self, key: str) -> str:
+        self._recipe.check_sources()
         kind, command = self._inhabitant.kind, self._inhabitant.command()
         config = self._recipe.config(command, key, kind)
         try:
@@ -351,7 +381,7 @@ class Life(Generic[LinkT]):
         Where the root is read-only the engine changes nothing above a volume, so
         a container does it that never starts.
         """
-        name = f"{self._name}-hand-{labels.new_key()[:8]}"
+        name = labels.hand(self._recipe.spec.id)
         hand = await self._engine.create(name, self._recipe.hand())
         container = str(hand.get("Id", ""))
         try:
@@ -361,13 +391,48 @@ class Life(Generic[LinkT]):
                 await self._engine.remove(container)
 
     async def _begun(self, container: str, key: str) -> LinkT:
+        # First of all: one that runs with nobody at its input would never end.
         stream = await self._engine.attach(container)
         try:
-            await self._engine.start(container)
+            await self._started(container)
         except BaseException:
             stream.abort()
             raise
         return await self._told(stream, container, key)
+
+    async def _started(self, container: str) -> None:
+        self._recipe.check_sources()
+        if not await self._engine.start(container):
+            raise _OvertakenError("another host has started it")
+        await self._check_shown(container)
+
+    async def _check_shown(self, container: str) -> None:
+        """See what it shows, before anything in it is told what to run.
+
+        Raises:
+            ConflictError: Another than what was checked.
+        """
+        state = part(await self._engine.inspect(container), "State")
+        pid: object = state.get("Pid")
+        # One that has ended shows nothing to anybody.
+        if not isinstance(pid, int) or pid <= 0:
+            return
+        try:
+            check = self._recipe.check_shown
+            await anyio.to_thread.run_sync(check, container, pid)
+        except IsoboxError:
+            with anyio.CancelScope(shield=True):
+                await self._engine.remove(container)
+            raise
+
+    async def _shows(self, container: str, pid: int) -> bool:
+        """Whether one that runs shows what was checked: nobody may have looked."""
+        try:
+            check = self._recipe.check_shown
+            await anyio.to_thread.run_sync(check, container, pid)
+        except ConflictError:
+            return False
+        return True
 
     async def _told(self, stream: Hijacked, container: str, key: str) -> LinkT:
         try:

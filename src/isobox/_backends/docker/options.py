@@ -13,6 +13,10 @@ from isobox.errors import InvalidArgumentError
 #: or one of these and nothing else.
 PythonOption = Literal["auto", "image", "bring", "none"]
 
+#: Where the workspace is inside, and the home of commands.
+ROOT: Final = "/workspace"
+HOME: Final = "/home/agent"
+
 #: Seconds that a container stays without a host.
 ANONYMOUS_LINGER: Final = 10.0
 NAMED_LINGER: Final = 3600.0

@@ -20,6 +20,7 @@ from isobox._backends.docker.recipe import Image, Recipe
 from isobox._backends.docker.sandbox import DockerSandbox, DockerShellSandbox
 from isobox._backends.docker.shell import Shell
 from isobox._backends.docker.shown import Shown
+from isobox._backends.docker.sources import refuse_neighbours
 from isobox._backends.docker.sweep import sweep
 from isobox._backends.docker.tenancy import Tenancy
 from isobox.abc import Provider
@@ -86,11 +87,14 @@ class DockerProvider(Provider):
         try:
             image = Image.of(await engine.image(self._options.image))
             recipe = Recipe(spec, self._options, image, engine.place)
+            await refuse_neighbours(engine, [each.source for each in spec.mounts])
             shown = Shown(recipe)
             try:
                 return await _inhabited(engine, recipe, able, shown)
             except BaseException:
-                shown.release()
+                # Another host's container may show them.
+                if not self._options.named:
+                    shown.release()
                 raise
         finally:
             able.cancel()

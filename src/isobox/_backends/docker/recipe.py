@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from isobox import _workdir
 from isobox._backends.docker import labels
 from isobox._backends.docker.interpreter import PLACE
-from isobox._backends.docker.options import DockerOptions, User, user
+from isobox._backends.docker.options import HOME, ROOT, DockerOptions, User, user
+from isobox._backends.docker.sources import Sources, refuse_inside
 from isobox._core.paths import within
 from isobox._linux import sparing
 from isobox._linux.system import most_files
@@ -19,22 +19,26 @@ from isobox._workdir.state import made_beneath
 from isobox.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from isobox._backends.docker.engine import Answer
     from isobox._backends.docker.places import Place
+    from isobox._backends.docker.sources import Bind
     from isobox.abc import Mount, SandboxSpec
 
 MiB: Final = 1024 * 1024
 
-ROOT: Final = "/workspace"
-HOME: Final = "/home/agent"
 #: Processes that are ours: the guest and its helpers, and relays.
 _OURS: Final = 16
 _DEFAULT_USER: Final = User(1000, 1000)
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: What a private place may be as a part of the memory that holds it.
 _SHARE: Final = 6
+#: Where commands write, and what is not the image's.
+_WRITTEN: Final = (
+    *(ROOT, HOME, "/tmp", "/var/tmp", "/run", "/var/run"),  # noqa: S108
+    *("/proc", "/sys", "/dev"),
+)
 _OPTIONS: Final = "rw,exec,nosuid,nodev"
 
 
@@ -92,6 +96,8 @@ class Recipe:
         self.options = options
         self.image = image
         self.place = place
+        self._sources = Sources(spec.workdir, place)
+        self.check_sources()
         self.user = _who(spec, options, image)
         self.tmp = _fitted(spec)
         self.shown: dict[str, str] = {}
@@ -107,7 +113,10 @@ class Recipe:
             "Entrypoint": [],
             "Cmd": command,
             # The image's variables are for commands; the guest tells them.
-            "Env": [f"{name}=" for name in self.image.env if name != "PATH"],
+            "Env": [
+                *(f"{name}=" for name in self.image.env if name != "PATH"),
+                f"PATH={self._trusted_path()}",
+            ],
             # A guest protects itself from commands; a shell cannot.
             "User": self.user.nobody if kind == "none" else str(self.user),
             "WorkingDir": "/",
@@ -141,8 +150,18 @@ class Recipe:
             "Image": self.image.id,
             "Cmd": ["-"],
             "NetworkDisabled": True,
-            "Labels": {labels.ANONYMOUS: "1"},
+            "Labels": {labels.ANONYMOUS: "1", labels.HAND: self.spec.id},
             "HostConfig": {"NetworkMode": "none", "Mounts": [volume]},
+        }
+
+    def turn(self) -> dict[str, object]:
+        """Return the description of a container that only has a name."""
+        return {
+            "Image": self.image.id,
+            "Cmd": ["-"],
+            "NetworkDisabled": True,
+            "Labels": {labels.ANONYMOUS: "1", labels.TURN: self.spec.id},
+            "HostConfig": {"NetworkMode": "none"},
         }
 
     def host(self) -> dict[str, object]:
@@ -187,6 +206,24 @@ class Recipe:
             wanted["NanoCpus"] = int(asked.cpus * 1e9)
         return wanted
 
+    def check_sources(self) -> None:
+        """See that what is shown of the host may be, and is what it was.
+
+        Raises:
+            InvalidArgumentError: It leads to the engine, or through a link.
+            PathError: The workspace's directory is none.
+            ConflictError: It is another than it was.
+        """
+        self._sources.check(self._binds())
+
+    def check_shown(self, container: str, pid: int) -> None:
+        """See that a container that was started shows just that; see `Sources`.
+
+        Raises:
+            ConflictError: It shows another.
+        """
+        self._sources.check_shown(list(self._binds()), container, pid)
+
     @property
     def _shm(self) -> int:
         return min(self.tmp, 64 * MiB)
@@ -214,6 +251,18 @@ class Recipe:
             *(_bind(source, inside) for inside, source in self.shown.items()),
             *self._python(),
         ]
+
+    def _binds(self) -> Iterator[Bind]:
+        """Return what is shown that is not isobox's alone to write.
+
+        The workspace's directory is looked at before anything is made in it.
+        """
+        if self.spec.workdir is not None:
+            yield self.spec.workdir, ROOT
+        for each in self._remembered():
+            yield str(each["Source"]), str(each["Target"])
+        for mount in self.spec.mounts:
+            yield mount.source, mount.target
 
     def _python(self) -> list[dict[str, object]]:
         if self.brought is None:
@@ -272,10 +321,25 @@ class Recipe:
                 "tmp": self.tmp,
                 "read_only_root": host.pop("ReadonlyRootfs"),
                 "network": host.pop("Dns", None),
-                "hardening": host,
+                "hardening": {**host, "path": self._trusted_path()},
                 "rlimits": self._rlimits(),
             }
         )
+
+    def _trusted_path(self) -> str:
+        """Return where programs are that isobox starts, some as another user.
+
+        SAFETY: commands can put nothing there, unlike along a PATH of theirs.
+        """
+        mounts = tuple(each.target for each in self.spec.mounts)
+        written = (*_WRITTEN, *mounts)
+        usual = _PATH.split(":")
+        given = self.image.env.get("PATH", _PATH).split(":")
+        if not self.options.read_only_root:
+            # The image may give directories of its own to the commands' user.
+            given = [each for each in given if each in usual]
+        safe = [each for each in given if _is_apart(each, written)]
+        return ":".join(safe) or _PATH
 
     # The guest's part.
 
@@ -366,6 +430,14 @@ def _bind(source: str, target: str, *, read_only: bool = True) -> dict[str, obje
     }
 
 
+def _is_apart(path: str, places: Iterable[str]) -> bool:
+    """Whether a path that is written plainly leads to none of some places."""
+    plain = path.startswith("/") and not path.startswith("//")
+    if not plain or os.path.normpath(path) != (path.rstrip("/") or "/"):
+        return False
+    return path != "/" and not any(within(path, each) for each in places)
+
+
 def _pair(mount: Mount) -> list[str]:
     return [mount.source, mount.target]
 
@@ -398,53 +470,9 @@ def _refuse(spec: SandboxSpec, place: Place) -> None:
             "leave workdir and mounts out, and upload",
             backend="docker",
         )
-    if spec.workdir is not None:
-        # Whoever the commands are: no link on the way to it is followed.
-        os.close(_workdir.opened(spec.workdir))
-    for source in sources:
-        _refuse_source(source, place)
-        _refuse_planted(source, spec.workdir)
     for each in spec.mounts:
+        refuse_inside(each.source, spec.workdir)
         _refuse_target(each.target)
-
-
-def _refuse_source(source: str, place: Place) -> None:
-    """Refuse what leads to the engine, which is root of the host."""
-    real = os.path.realpath(source)
-    try:
-        mode = os.stat(real).st_mode
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"{source!r} cannot be mounted: {error.strerror}", path=source
-        ) from error
-    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise InvalidArgumentError(
-            f"{source!r} is no file and no directory; sockets and devices of the host "
-            "are not mounted",
-            path=source,
-        )
-    if any(within(socket, real) for socket in _sockets(place)):
-        raise InvalidArgumentError(
-            f"{source!r} holds the engine's socket, and with it the host; mount "
-            "something below it",
-            path=source,
-        )
-
-
-def _refuse_planted(source: str, workdir: str | None) -> None:
-    """Refuse a link that an earlier command may have made."""
-    path = os.path.abspath(source)
-    if workdir and within(path, workdir) and os.path.realpath(path) != path:
-        raise InvalidArgumentError(
-            f"{source!r} is, or goes through, a link in the workspace; mount what it "
-            "leads to, if you trust that",
-            path=source,
-        )
-
-
-def _sockets(place: Place) -> set[str]:
-    usual = ("/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd")
-    return {os.path.realpath(path) for path in (place.path, *usual) if path}
 
 
 def _refuse_target(target: str) -> None:

@@ -8,7 +8,7 @@ import anyio
 from typing_extensions import override
 
 from isobox._backends.docker import barriers
-from isobox._backends.docker.recipe import ROOT
+from isobox._backends.docker.options import ROOT
 from isobox._channel.ends import explained
 from isobox._channel.sandbox import ChannelSandbox
 from isobox._shell.sandbox import ShellSandbox

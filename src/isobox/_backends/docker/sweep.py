@@ -15,11 +15,13 @@ from isobox._backends.docker.engine import EngineError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from isobox._backends.docker.engine import Engine
+    from isobox._backends.docker.engine import Answer, Engine
 
 _ANONYMOUS: Final = f"{labels.ANONYMOUS}=1"
 #: Seconds after which one that never started has been left by its host.
 _STALE: Final = 120.0
+#: The longest number of seconds since 1970 that is read.
+_DIGITS: Final = 15
 _ENDED: Final = ("created", "dead", "exited", "stopped")
 _SECONDS: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(.*)")
 
@@ -27,11 +29,13 @@ _SECONDS: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(.*)")
 async def sweep(engine: Engine) -> None:
     """Remove what anonymous workspaces have left whose hosts died.
 
-    These are ended containers, and volumes and images that no container has.
+    These are ended containers, those that images were being made in for longer than
+    that may take, and volumes and images that no container has.
     Named ones stay: somebody may come back to their files.
     """
-    containers, volumes, images = await asyncio.gather(
+    containers, makers, volumes, images = await asyncio.gather(
         engine.containers(label=[_ANONYMOUS]),
+        engine.containers(label=[labels.UNTIL]),
         engine.volumes(label=[_ANONYMOUS], dangling=["true"]),
         engine.images(label=[_ANONYMOUS]),
     )
@@ -41,6 +45,8 @@ async def sweep(engine: Engine) -> None:
             await _tried(engine.remove(str(found.get("Id", ""))))
             name = labels.volume(labels.of(found).get(labels.WORKSPACE, ""))
             await _tried(engine.remove_volume(name))
+    for maker in filter(_is_over, makers):
+        await _tried(engine.remove(str(maker.get("Id", ""))))
     for volume in volumes:
         if _stale(_moment(str(volume.get("CreatedAt", "")))):
             await _tried(engine.remove_volume(str(volume.get("Name", ""))))
@@ -49,10 +55,17 @@ async def sweep(engine: Engine) -> None:
             await _tried(engine.remove_image(str(image.get("Id", ""))))
 
 
-async def _tried(call: Awaitable[None]) -> None:
+async def _tried(call: Awaitable[object]) -> None:
     # Another host may sweep at the same moment, and some may be in use again.
     with contextlib.suppress(EngineError):
         await call
+
+
+def _is_over(found: Answer) -> bool:
+    """Whether a container says that nobody needs it any more."""
+    until = labels.of(found).get(labels.UNTIL, "")
+    plain = until.isascii() and until.isdigit() and len(until) <= _DIGITS
+    return plain and time.time() > int(until) + _STALE
 
 
 def _stale(created: object) -> bool:

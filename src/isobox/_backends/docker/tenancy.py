@@ -127,7 +127,7 @@ class Tenancy(Generic[LinkT]):
         try:
             await self.engine.remove(self.container)
             if self.recipe.spec.workdir is None:
-                await self.engine.remove_volume(labels.volume(workspace))
+                await self._remove_volume()
         except (EngineError, BackendUnavailableError) as error:
             name = labels.container(workspace)
             raise diagnosis.lost(
@@ -135,3 +135,22 @@ class Tenancy(Generic[LinkT]):
             ) from error
         finally:
             self._shown.release()
+
+    async def _remove_volume(self) -> None:
+        """Remove the files, also where a host has died and left something at them.
+
+        Raises:
+            SandboxLostError: Another container has them.
+        """
+        workspace = self.recipe.spec.id
+        name = labels.volume(workspace)
+        if await self.engine.remove_volume(name):
+            return
+        for label in (labels.TURN, labels.HAND):
+            for left in await self.engine.containers(label=[f"{label}={workspace}"]):
+                await self.engine.remove(str(left.get("Id", "")))
+        if not await self.engine.remove_volume(name):
+            raise diagnosis.lost(
+                f"the volume {name} with the workspace's files is still there, as "
+                f"another container has it: docker ps --all --filter volume={name}"
+            )
