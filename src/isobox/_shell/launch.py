@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -43,20 +44,31 @@ head -c 262144 /proc/[0-9]*/environ 2>/dev/null | tr '\\000' '\\n' |
 {end}"""
 _END: Final = 'printf \'%send %s %s;\' <nonce> "$b" "$r"'
 #: The third output goes to the host among the others, so that it is known to
-#: come behind what was printed before it.
+#: come behind what was printed before it. With all around it a piece is shorter than
+#: what any C library writes at once, so that no other output tears it.
 _REPORT: Final = """\
 d=$(mktemp -d) && mkfifo "$d/r" && exec 5<>"$d/r" || {
   printf '%sno storage;' <nonce> >&2; exit 1; }
 exec 6>"$d/r" 7<"$d/r" 5>&-
 rm -rf "$d"
 ( exec 6>&-
-while x=$(dd bs=4096 count=1 2>/dev/null | od -An -v -tx1 | tr -d ' \\n') &&
+while x=$(dd bs=448 count=1 2>/dev/null | od -An -v -tx1 | tr -d ' \\n') &&
   [ -n "$x" ]; do
   printf '%ssync;' <nonce> >&4
   printf '%sreport %s;' <nonce> "$x" >&3
+  case $x in *<over>*) break;; esac
 done ) <&7 &
+w=$!
 exec 7<&-
 """
+#: Others may hold it open for long: what it has until now ends with the nonce, so
+#: often that whoever reads 448 bytes of it at once finds one that is whole.
+_UNREPORT: Final = """\
+( trap '' PIPE; printf %s <overs> >&6 ) 2>/dev/null
+exec 6>&-
+wait $w 2>/dev/null
+"""
+_OVERS: Final = 448 + 2 * 64
 _WITNESSES: Final[dict[Witness, str]] = {
     "awk": "awk 'BEGIN { printf \"%d\", system(ARGV[1]) }' <inner>",
     "time": "command time -f %x sh -c <inner>",
@@ -81,7 +93,8 @@ class Launch:
         env: The variables that it has besides those of the exec.
         limits: Limits that it has where it asks for no other, if they can be had.
         mark: What stands in the environment of all that belongs to it.
-        nonce: What the code begins with whatever it says.
+        nonce: What the code begins with whatever it says, of at most 64 bytes; it
+            begins with a byte that nothing else in it is, see `fresh_nonce`.
     """
 
     op: Spawn
@@ -108,11 +121,16 @@ class Launch:
         code = size_of + _OUTER.format(
             report=_REPORT if report else "",
             witness=_WITNESSES[kit.witness],
-            unreport="exec 6>&-\n" if report else "",
+            unreport=_UNREPORT if report else "",
             end="\n".join(ends),
         )
         return filled(
-            code, inner=self._entry(kit, size, folder), mark=self.mark, nonce=self.nonce
+            code,
+            inner=self._entry(kit, size, folder),
+            mark=self.mark,
+            nonce=self.nonce,
+            over=self.nonce.encode().hex(),
+            overs=self.nonce * (_OVERS // len(self.nonce) + 1),
         )
 
     def _entry(self, kit: Kit, size: int, folder: bytes) -> bytes:
@@ -178,6 +196,15 @@ class Launch:
         if odd:
             return prefix + b" sh -c " + script
         return b"set --\neval " + script
+
+
+def fresh_nonce() -> str:
+    """Return what nobody else prints.
+
+    Where an output ends as it begins, what follows has to be waited for: so it begins
+    with a byte that is printed by nobody who then asks for something.
+    """
+    return f"\x06{secrets.token_hex(16)}"
 
 
 def _sized(tty: WindowSize) -> str:

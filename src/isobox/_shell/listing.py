@@ -31,6 +31,9 @@ _LARGEST_RULES: Final = 1 << 20
 _FEW: Final = 2
 #: Seconds that the names of a tree may take to be matched.
 _LONGEST_CHOICE: Final = 20.0
+#: Seconds that the files of a tree may take to be read, if each takes no longer than
+#: any answer may.
+_DIGESTING: Final = 3600.0
 _ONE: Final = """\
 ( p=<path>
 f=$(stat {follow}-c <format> -- "$p" 2>/dev/null && printf x) || why "$p"
@@ -149,7 +152,8 @@ class Tree:
 
     async def digests(self, *, depth: int | None) -> dict[str, str]:
         """Return the digest of each regular file that can be read."""
-        found = await self._framed(_DIGESTS.format(depth=_depth(depth)), self._path)
+        code = _DIGESTS.format(depth=_depth(depth))
+        found = await self._framed(code, self._path, patience=_DIGESTING)
         return {
             self._below(name): answers.digest_in(text)
             for name, text in found.items()
@@ -170,10 +174,14 @@ class Tree:
                 rules[place] = text[:_LARGEST_RULES]
         return rules
 
-    async def _framed(self, code: str, path: str) -> dict[bytes, bytes]:
+    async def _framed(
+        self, code: str, path: str, *, patience: float | None = None
+    ) -> dict[bytes, bytes]:
         nonce = secrets.token_hex(8)
         program = code.replace("<nonce>", nonce)
-        answer = await self._operator.ask(filled(program, path=path), most=64 << 20)
+        answer = await self._operator.ask(
+            filled(program, path=path), most=64 << 20, patience=patience
+        )
         *lines, rest = answer.split(f"/{nonce}/\n".encode())
         pairs = [line.partition(f"/{nonce}/".encode()) for line in lines]
         if rest or not all(mark for _, mark, _ in pairs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -12,7 +13,7 @@ import anyio
 from isobox._channel.deadline import deadline
 from isobox._shell import trees
 from isobox._shell.answers import PRELUDE
-from isobox._shell.exec import ENDED, MARK, STDOUT
+from isobox._shell.exec import ENDED, MARK, PIECE, STDOUT
 from isobox.errors import ProtocolError, SandboxLostError
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ _SERVE: Final = (
     "while IFS= read -r n; do "
     'eval "$(dd bs=$n count=1 iflag=fullblock)"; done'
 )
-#: Seconds of silence after which a shell that owes an answer counts as lost.
+#: Seconds that are waited for each MiB of an answer, and for the last of it, until the
+#: shell that owes it counts as lost.
 SILENCE: Final = 120.0
 #: Seconds of silence after which one that has nothing to do counts as stopped.
 _ASLEEP: Final = 2.0
@@ -50,6 +52,7 @@ class Operator:
         self.free = True
         self._running = running
         self._read = b""
+        self._patience, self._waited, self._since = SILENCE, 0.0, 0
 
     @classmethod
     async def start(cls, exec_: Exec) -> Self:
@@ -58,14 +61,22 @@ class Operator:
         argv = ["sh", "-c", f"exec env {mark} sh -c {_single(_SERVE)}"]
         return cls(await exec_.start(argv, tty=None), mark)
 
-    async def ask(self, code: bytes, *, most: int = 1 << 20) -> bytes:
+    async def ask(
+        self, code: bytes, *, most: int = 1 << 20, patience: float | None = None
+    ) -> bytes:
         """Run code and return what it prints.
+
+        Args:
+            code: The code.
+            most: Bytes that it may print.
+            patience: Seconds that each MiB of it may take, where that is more than
+                each piece may.
 
         Raises:
             ProtocolError: It printed more than `most`.
             SandboxLostError: The shell has ended, or does not answer.
         """
-        await self.tell(code)
+        await self.tell(code, patience=patience)
         return await self.rest(most=most)
 
     async def rest(self, *, most: int = 1 << 16) -> bytes:
@@ -91,10 +102,12 @@ class Operator:
         async for piece in self.answer():
             yield piece
 
-    async def tell(self, code: bytes) -> None:
+    async def tell(self, code: bytes, *, patience: float | None = None) -> None:
         """Run code; `answer` returns what it prints."""
         self._end = secrets.token_hex(16).encode()
         self.free = False
+        self._waited, self._since = 0.0, 0
+        self._patience = SILENCE if patience is None else patience
         code += b"\nprintf %s " + self._end
         await self.send(b"%d\n%s" % (len(code), code))
 
@@ -137,16 +150,26 @@ class Operator:
             yield piece
 
     async def _receive(self) -> bytes:
+        began = time.monotonic()
         try:
-            async with deadline(SILENCE):
-                while True:
-                    kind, piece = await self._running.receive()
-                    if kind == ENDED:
-                        raise SandboxLostError("the shell inside has ended")
-                    if kind == STDOUT:
-                        return piece
+            # SAFETY: not anew for each piece, of which one may drip without end.
+            async with deadline(min(SILENCE, max(0.0, self._patience - self._waited))):
+                piece = await self._piece()
         except TimeoutError:
             raise SandboxLostError("the shell inside does not answer") from None
+        self._waited += time.monotonic() - began
+        self._since += len(piece)
+        if self._since >= PIECE:
+            self._waited, self._since = 0.0, 0
+        return piece
+
+    async def _piece(self) -> bytes:
+        while True:
+            kind, piece = await self._running.receive()
+            if kind == ENDED:
+                raise SandboxLostError("the shell inside has ended")
+            if kind == STDOUT:
+                return piece
 
     async def alive(self) -> bool:
         """Whether it answers still, and soon."""

@@ -48,12 +48,7 @@ class Words:
         return found
 
     def _printed(self) -> bytes:
-        keep = next(
-            size
-            for size in range(min(len(self._nonce), len(self._read)), -1, -1)
-            if self._read.endswith(self._nonce[:size])
-        )
-        at = len(self._read) - keep
+        at = _known(self._read, self._nonce)
         printed, self._read = self._read[:at], self._read[at:]
         return printed
 
@@ -61,6 +56,42 @@ class Words:
         """Return what was held back, when nothing more comes."""
         rest, self._read = self._read, b""
         return b"" if self.over else rest
+
+
+class Reported:
+    """Puts a third output together, up to the nonce that the code adds to it."""
+
+    def __init__(self, nonce: str) -> None:
+        self._nonce = nonce.encode()
+        self._read = b""
+        self._over = False
+
+    def take(self, data: bytes) -> bytes:
+        """Return what the command has reported since."""
+        self._read += b"" if self._over else data
+        at = self._read.find(self._nonce)
+        if at >= 0:
+            self._over = True
+            reported, self._read = self._read[:at], b""
+            return reported
+        at = _known(self._read, self._nonce)
+        reported, self._read = self._read[:at], self._read[at:]
+        return reported
+
+    def rest(self) -> bytes:
+        """Return what was held back, when nothing more comes."""
+        rest, self._read = self._read, b""
+        return rest
+
+
+def _known(read: bytes, nonce: bytes) -> int:
+    """Return how much of it surely is no beginning of a nonce."""
+    keep = next(
+        size
+        for size in range(min(len(nonce), len(read)), -1, -1)
+        if read.endswith(nonce[:size])
+    )
+    return len(read) - keep
 
 
 class Piped(ByteStream):

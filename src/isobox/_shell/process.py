@@ -19,7 +19,7 @@ from isobox._guest import agent
 from isobox._shell.exec import ENDED, PIECE, STDERR, STDOUT
 from isobox._shell.launch import ending
 from isobox._shell.operators import SILENCE
-from isobox._shell.outputs import Piped, Words
+from isobox._shell.outputs import Piped, Reported, Words
 from isobox.errors import InvalidArgumentError, ProtocolError, SandboxLostError
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _DEADLY: Final = 30.0
 #: Seconds that a command's end may take to be told once it was killed.
 _GRACE: Final = 5.0
+#: Bytes of what a spool says at its end, and one that is too many.
+_VERDICT: Final = 3
 #: Seconds from the end of its input to the news of its own.
 _SHORTLY: Final = 1.0
 
@@ -79,8 +81,10 @@ class ShellProcess(Process):
         self._captures = {kind: agent.Capture(keep) for kind in (STDOUT, STDERR)}
         self._synced = self._unmetered = 0
         self._reports: list[bytes] = []
+        self._third = Reported(launch.nonce)
         self._timed_out: str | None = None
         self._no_more = self._given_up = self._heard_all = False
+        self._never_began = self._may_run = False
         self._failure: SandboxLostError | None = None
         self._fed = 0
         loop = asyncio.get_running_loop()
@@ -118,16 +122,23 @@ class ShellProcess(Process):
     # What it prints.
 
     async def _live(self) -> None:
+        closed = SandboxLostError("the sandbox is closed")
         failure: BaseException | None = None
         try:
             await self._hear()
         except asyncio.CancelledError:
-            closed = SandboxLostError("the sandbox is closed")
             failure = self._failure if self._given_up else closed
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             failure = error
+            self._may_run = not self._never_began
         self._heard_all = True
-        await self._conclude(failure)
+        try:
+            await self._let_go()
+        except asyncio.CancelledError:
+            failure = failure or closed
+        except Exception as error:  # noqa: BLE001 - likewise
+            failure = failure or error
+        self._conclude(failure)
 
     async def _hear(self) -> None:
         outputs = (STDOUT,) if self._op.tty is not None else (STDOUT, STDERR)
@@ -139,6 +150,7 @@ class ShellProcess(Process):
             for printed, said in self._words[kind].take(data):
                 await self._print(kind, printed)
                 await self._said(kind, said)
+        await self._rep.put(self._third.rest())
         if self._told is None:
             raise ProtocolError("the shell inside did not say how a command ended")
 
@@ -147,13 +159,23 @@ class ShellProcess(Process):
             return
         self._heard = time.monotonic()
         if self._spool is not None:
-            for at in range(0, len(data), PIECE):
-                await self._spool.send(data[at : at + PIECE])
+            await self._spooled(self._spool, data)
         if self._op.capture is None:
             await (self._out if kind == STDOUT else self._err).put(data)
         else:
             self._captures[kind].add(data)
             self._meter(len(data))
+
+    async def _spooled(self, spool: Running, data: bytes) -> None:
+        """Write it out in full as well, for as long as that can be done."""
+        try:
+            async with deadline(SILENCE):
+                for at in range(0, len(data), PIECE):
+                    await spool.send(data[at : at + PIECE])
+        except (BrokenPipeError, TimeoutError):
+            # A full disk ends the spool, never the command.
+            self._spool = None
+            await spool.aclose()
 
     def _meter(self, count: int) -> None:
         self._unmetered += count
@@ -167,6 +189,7 @@ class ShellProcess(Process):
             self.pid = int(rest[:9])
             self._begun.set_result(None)
         elif verb == b"no":
+            self._never_began = True
             raise _refused(rest, self._op)
         elif verb == b"end":
             left, _, told = rest.partition(b" ")
@@ -187,12 +210,13 @@ class ShellProcess(Process):
                 raise ProtocolError("the shell inside reports no bytes") from None
         while self._synced and self._reports:
             self._synced -= 1
-            await self._rep.put(self._reports.pop(0))
+            await self._rep.put(self._third.take(self._reports.pop(0)))
 
     async def _broke_off(self) -> None:
         """Judge an end of which nothing was said: a process around it was killed."""
         for kind, words in self._words.items():
             await self._print(kind, words.rest())
+        await self._rep.put(self._third.rest())
         if self._told is not None:
             return
         status = await self._running.wait()
@@ -204,13 +228,18 @@ class ShellProcess(Process):
 
     # How it ends.
 
-    async def _conclude(self, failure: BaseException | None) -> None:
-        with contextlib.suppress(SandboxLostError):
-            await self._running.aclose()
+    async def _let_go(self) -> None:
+        """End what is around it, and itself where nobody knows that it has ended."""
         try:
+            if self._may_run:
+                with contextlib.suppress(SandboxLostError):
+                    await self._end_it()
+        finally:
+            with contextlib.suppress(SandboxLostError):
+                await self._running.aclose()
             await self._end_spool()
-        except SandboxLostError as error:
-            failure = failure or error
+
+    def _conclude(self, failure: BaseException | None) -> None:
         for pipe in (self._out, self._err, self._rep):
             pipe.finish(failure)
         if failure is None:
@@ -260,17 +289,19 @@ class ShellProcess(Process):
         return Captured(head, tail, capture.total)
 
     async def _end_spool(self) -> None:
-        if self._spool is None:
+        """End the spool, and know of none that was not written to its end."""
+        if (spool := self._spool) is None:
             return
+        self._spool = None
         try:
             async with deadline(SILENCE):
-                await self._spool.send_eof()
-                while (await self._spool.receive())[0] != ENDED:
-                    pass
+                await spool.send_eof()
+                if await _all_said(spool) == b"ok":
+                    self._spool = spool
         except (BrokenPipeError, TimeoutError):
-            raise SandboxLostError("the full output could not be written") from None
+            pass
         finally:
-            await self._spool.aclose()
+            await spool.aclose()
 
     async def _watch(self) -> None:
         """Kill it when its time is over."""
@@ -429,6 +460,17 @@ def _refused(reason: bytes, op: Spawn) -> Exception:
     if code not in ("missing", "not_directory", "access", "storage"):
         return ProtocolError("the shell inside refuses for no reason")
     return error_for(GuestRefusal(code, "", 5), op="spawn", path=op.cwd)
+
+
+async def _all_said(running: Running) -> bytes:
+    said = b""
+    while True:
+        kind, piece = await running.receive()
+        if kind == ENDED:
+            return said
+        if kind == STDOUT:
+            said = (said + piece)[:_VERDICT]
+        await asyncio.sleep(0)  # what never ends must not hold us up
 
 
 def _retrieved(future: asyncio.Future[Exit]) -> None:

@@ -188,7 +188,7 @@ class ShellSandbox(Sandbox):
             env=self._env,
             limits=self._limits,
             mark=f"{MARK}={secrets.token_hex(8)}",
-            nonce=secrets.token_hex(16),
+            nonce=launch.fresh_nonce(),
         )
         spool = None if op.spool is None else await self._spooling(op.spool)
         try:

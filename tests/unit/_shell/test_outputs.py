@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isobox._shell.launch import ending
-from isobox._shell.outputs import Piped, Words
+from isobox._shell.launch import ending, fresh_nonce
+from isobox._shell.outputs import Piped, Reported, Words
 from isobox.errors import ProtocolError
 
 #: As with the real ones, no part of it both begins and ends it.
@@ -48,6 +48,36 @@ def test_what_is_no_word_is_printed(data, cuts):
     if _NONCE.encode() in data:
         return
     assert _heard(data, cuts) == (data, [])
+
+
+@given(before=_TEXT, after=_TEXT, cuts=st.lists(st.integers(0, 100)))
+def test_a_third_output_ends_where_the_code_says(before, after, cuts):
+    nonce = _NONCE.encode()
+    if (before + nonce).count(nonce) != 1:
+        return
+    data = before + nonce + after
+    third, at, reported = Reported(_NONCE), 0, b""
+    for cut in (*sorted(cuts), len(data)):
+        reported += third.take(data[at:cut])
+        at = max(at, cut)
+    assert reported + third.rest() == before
+
+
+@given(data=_TEXT, cuts=st.lists(st.integers(0, 100)))
+def test_a_third_output_that_nobody_ends_is_reported_whole(data, cuts):
+    if _NONCE.encode() in data:
+        return
+    third, at, reported = Reported(_NONCE), 0, b""
+    for cut in (*sorted(cuts), len(data)):
+        reported += third.take(data[at:cut])
+        at = max(at, cut)
+    assert reported + third.rest() == data
+
+
+def test_what_is_printed_is_not_held_back_for_its_last_letters():
+    words = Words(fresh_nonce())
+    for digit in "0123456789abcdef":
+        assert words.take(digit.encode()) == [(digit.encode(), b"")]
 
 
 def test_a_word_without_end_is_refused():
