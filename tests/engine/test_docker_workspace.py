@@ -449,6 +449,16 @@ async def test_no_command_of_a_shell_keeps_the_container(
         assert len(engine.containers()) == 1
 
 
+async def test_limits_of_each_command_hold_without_python(made, busybox_image):
+    limits = Limits(file_size=1 << 20, open_files=100)
+    async with made(image=busybox_image, python="none", limits=limits) as workspace:
+        result = await workspace.run("ulimit -n; ulimit -f")
+        assert result.stdout == "100\n2048\n"
+        filled = await workspace.run("dd if=/dev/zero of=f bs=65536 count=64")
+        assert not filled.ok
+        assert (await workspace.stat("f")).size == 1 << 20
+
+
 async def test_the_first_process_without_python_is_nobodys(made, busybox_image):
     async with made(image=busybox_image, python="none") as workspace:
         for denied in ("kill -KILL 1", ": >/proc/1/fd/0", "cat /proc/1/environ"):

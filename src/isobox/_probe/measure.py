@@ -132,7 +132,9 @@ async def _program(workspace: WorkspaceBase) -> list[str]:
             return [python, *_FLAGS, _PROGRAM]
     raise UnsupportedError(
         f"no Python runs inside (tried {', '.join(_PYTHONS)}); "
-        "the probe needs version 3.8 or newer there",
+        "the probe needs version 3.8 or newer of the system's or image's own, for the "
+        "one that isobox brings along has only what the guest needs. Probe an image "
+        "with Python: what holds is the backend's",
         backend=workspace.backend,
     )
 

@@ -207,6 +207,10 @@ def _user(given: str | int | None) -> str | None:
 
 
 def _seconds(linger: float | None) -> float | None:
-    if linger is not None and not 0 < linger < float("inf"):
+    try:
+        is_good = linger is None or 0 < linger < float("inf")
+    except TypeError:
+        is_good = False
+    if not is_good:
         raise InvalidArgumentError(f"linger={linger!r}: give seconds, more than 0")
     return linger

@@ -13,7 +13,7 @@ from isobox.cli.audit import app as audit_app
 from isobox.cli.image import app as image_app
 from isobox.cli.mcp import app as mcp_app
 from isobox.cli.policy import app as policy_app
-from isobox.cli.status import FAILED, Ended, finish
+from isobox.cli.status import FAILED, UNREAD, Ended, finish
 
 app = typer.Typer(
     add_completion=False,
@@ -39,6 +39,8 @@ def start() -> None:
     except Ended:
         raise
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(UNREAD)
         # 125 and not 2, which may be the status of a command.
         if end.code == _USAGE and sys.argv[1:2] in (["run"], ["exec"]):
             sys.exit(FAILED)

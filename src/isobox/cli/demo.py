@@ -9,13 +9,13 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
 from isobox._core.spec import Limits, MiB
 from isobox._workspace.classes import BubblewrapWorkspace
 from isobox.cli import attempts, project
+from isobox.cli.consoles import PipedConsole
 from isobox.cli.stage import Stage
 from isobox.cli.status import printable
 
@@ -41,7 +41,7 @@ async def demo(*, as_json: bool = False, keep: bool = False) -> int:
     Raises:
         BackendUnavailableError: This machine cannot run bubblewrap.
     """
-    console = Console(stderr=as_json, highlight=False)
+    console = PipedConsole(stderr=as_json, highlight=False)
     with Stage(keep=keep) as stage:
         shown = _Demo(console, stage)
         report = await shown.perform()
@@ -80,7 +80,7 @@ class Report:
 
 
 class _Demo:
-    def __init__(self, console: Console, stage: Stage) -> None:
+    def __init__(self, console: PipedConsole, stage: Stage) -> None:
         self._console = console
         self._stage = stage
 

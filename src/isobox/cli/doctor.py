@@ -111,9 +111,9 @@ def _show(
     found: list[Availability], causes: list[machine.Finding], about: dict[str, str]
 ) -> None:
     # Here and not above: `--json` needs none of it.
-    from rich.console import Console  # noqa: PLC0415
+    from isobox.cli.consoles import PipedConsole  # noqa: PLC0415
 
-    console = Console(highlight=False)
+    console = PipedConsole(highlight=False)
     console.print(_backends(found))
     console.print(_machine(about))
     for each in found:

@@ -115,16 +115,17 @@ def _print(line: str) -> None:
 
 
 def _print_table(titles: _Cells, rows: Sequence[_Cells]) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
+
+    from isobox.cli.consoles import PipedConsole  # noqa: PLC0415
 
     table = Table(*titles, box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for row in rows:
         # SAFETY: as Text, in which no markup is obeyed.
         table.add_row(*map(Text, row))
-    Console(highlight=False, file=sys.stdout).print(table)
+    PipedConsole(highlight=False, file=sys.stdout).print(table)
 
 
 def _print_lines(rows: Sequence[_Cells]) -> None:

@@ -109,7 +109,7 @@ def config(
     except InvalidArgumentError as error:
         complain(error.message)
         raise typer.Exit(2) from None
-    sys.stdout.write(snippet)
+    typer.echo(snippet, nl=False)
 
 
 def placed(client: str, options: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from isobox._workspace.base import WorkspaceBase
 from isobox._workspace.classes import mount, names
 from isobox.cli import containers, network, policies, terminal
 from isobox.cli.person import Person
-from isobox.cli.status import TIMED_OUT
+from isobox.cli.status import TIMED_OUT, complain
 from isobox.cli.streams import STDERR, STDIN, STDOUT, Collector, carry, copy, feed
 from isobox.errors import (
     BackendMissingError,
@@ -180,6 +180,7 @@ async def _streamed(
             ),
             meanwhile=(partial(feed, process),) if piped else (),
         )
+    _tell_limit(end, request)
     return _status(end)
 
 
@@ -199,6 +200,7 @@ async def _interactive(workspace: WorkspaceBase, request: Request) -> int:
                 outputs=(partial(copy, process.stdout, STDOUT),),
                 meanwhile=(partial(feed, process), partial(terminal.follow, process)),
             )
+    _tell_limit(end, request)
     return _status(end)
 
 
@@ -258,6 +260,17 @@ def _fields(end: Exit, output: Collector, errors: Collector) -> dict[str, object
 
 def _status(end: Exit) -> int:
     return TIMED_OUT if end.timed_out else end.exit_code
+
+
+def _tell_limit(end: Exit, request: Request) -> None:
+    """Say that memory ran out, which the kernel tells no program."""
+    if end.limit != "memory" and not end.oom_killed:
+        return
+    limit = "the memory limit of the workspace"
+    if request.memory is not None:
+        limit = f"the memory limit, {request.memory} bytes (--memory)"
+    what = "was killed: it reached" if end.oom_killed else "failed at"
+    complain(f"the command {what} {limit}")
 
 
 def _terminal_type(request: Request) -> dict[str, str | None]:

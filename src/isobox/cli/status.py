@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TIMED_OUT = 124
 #: Exit status: isobox itself failed; the command may not have run.
 FAILED = 125
+#: Exit status: who read our output went away.
+UNREAD = 128 + signal.SIGPIPE
 
 
 class Ended(SystemExit):
@@ -87,9 +89,10 @@ def _heard() -> list[signal.Signals]:
 
 async def _answered(work: Callable[[], Awaitable[int]]) -> int:
     try:
-        return await work()
+        status = await work()
     except Exception as error:  # noqa: BLE001 - a user is owed a message
-        return _explain(_innermost(error))
+        status = _explain(_innermost(error))
+    return _unread() or status
 
 
 def _innermost(error: Exception) -> Exception:
@@ -101,12 +104,22 @@ def _innermost(error: Exception) -> Exception:
 def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         _print_no_more()
-        return 128 + signal.SIGPIPE  # who read our output went away
+        return UNREAD
     if isinstance(error, IsoboxError | OSError):
         complain(str(error))
     else:
         complain(f"internal error, please report it: {error!r}")
     return FAILED
+
+
+def _unread() -> int:
+    """Write what is still ours to write; return a status if nobody takes it."""
+    try:
+        print(end="", flush=True)  # noqa: T201
+    except OSError as error:
+        _print_no_more()
+        return _explain(error)
+    return 0
 
 
 def _print_no_more() -> None:

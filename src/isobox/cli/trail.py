@@ -225,9 +225,9 @@ def _print_lines(rows: list[tuple[str, ...]]) -> None:
 
 
 def _console() -> Console:
-    from rich.console import Console  # noqa: PLC0415
+    from isobox.cli.consoles import PipedConsole  # noqa: PLC0415
 
-    return Console(highlight=False, file=sys.stdout)
+    return PipedConsole(highlight=False, file=sys.stdout)
 
 
 def _print_report(report: Report) -> None:

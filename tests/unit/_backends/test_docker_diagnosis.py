@@ -19,3 +19,9 @@ from isobox._backends.docker.engine import EngineError
 def test_it_names_what_helps(status, said, fix):
     error = diagnosis.of_create(EngineError(status, said), "isobox/py")
     assert fix in (error.fix or "")
+
+
+def test_a_runtime_that_takes_the_network_for_the_hosts_needs_an_argument():
+    said = "cannot run with network enabled in root network namespace: unknown"
+    assert "--network=none" in (diagnosis.of_start(said) or "")
+    assert diagnosis.of_start("no such file or directory") is None

@@ -100,3 +100,15 @@ def test_an_address_has_a_host_and_a_port():
     assert place.address == ("engine.example", 2375)
     assert place.path is None
     assert not place.is_local
+
+
+def test_a_socket_that_may_not_be_used_leads_to_the_group():
+    place = places.find("unix:///run/x.sock", {})
+    assert "groups docker" in places.remedy(place, "[Permission denied]")
+    assert places.remedy(place, "[No such file]") == "start it, or name another: engine"
+
+
+def test_the_sockets_that_were_tried_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "_usual", lambda _: iter(("/no/a.sock", "/no/b.sock")))
+    with pytest.raises(BackendUnavailableError, match=r"at /no/a\.sock, /no/b\.sock"):
+        places.find(None, {"PATH": str(tmp_path)})

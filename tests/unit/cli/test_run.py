@@ -222,6 +222,21 @@ def test_memory(isobox, tmp_path):
     assert b"209715200" not in done.stdout
 
 
+@bubblewrapped
+def test_who_runs_out_of_memory_is_told_of_the_limit(isobox):
+    script = "b = bytearray(200 << 20); print(len(b))"
+    done = isobox("run", "--memory", str(96 << 20), "--", "python3", "-c", script)
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("isobox: the command ")
+    assert last.endswith(f"the memory limit, {96 << 20} bytes (--memory)")
+
+
+@bubblewrapped
+def test_who_ends_otherwise_is_told_of_no_limit(isobox):
+    done = isobox("run", "--memory", str(96 << 20), "--", "sh", "-c", "kill -9 $$")
+    assert (done.returncode, done.stderr) == (128 + signal.SIGKILL, b"")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

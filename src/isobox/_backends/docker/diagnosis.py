@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from isobox._backends.docker.engine import Answer, Engine
 
 _INVALID = 400
+#: What runsc says where it takes a container's network for the host's.
+_ROOT_NETWORK = "network enabled in root network namespace"
+_OWN_NETWORK = (
+    'give the runtime "runtimeArgs": ["--network=none"] in the engine\'s daemon.json, '
+    "and restart the engine"
+)
 #: Characters of what a program inside has said that are shown.
 _SHOWN = 200
 #: Looks at a container whose stream has ended, and seconds between them.
@@ -81,6 +87,11 @@ def of_create(error: EngineError, image: str) -> BackendUnavailableError:
     return BackendUnavailableError(
         f"the engine cannot start the container: {text}", backend="docker"
     )
+
+
+def of_start(said: str) -> str | None:
+    """Return what helps where a container does not start, by what was said of it."""
+    return _OWN_NETWORK if _ROOT_NETWORK in said else None
 
 
 def discarded(answer: Answer) -> BackendUnavailableError | None:

@@ -61,8 +61,7 @@ def _missing(environ: Mapping[str, str]) -> _Missing | None:
             return None
         return _Missing(
             f"an engine listens at {socket}, but uid {os.geteuid()} may not use it",
-            "sudo usermod --append --groups docker $USER (who may use it is as good "
-            "as root), or start a rootless engine",
+            places.PERMISSION,
         )
     idle = places.idle(environ)
     return None if idle is None else _Missing(*idle)

@@ -14,7 +14,7 @@ import aiodocker
 import aiohttp
 import anyio.to_thread
 
-from isobox._backends.docker import hijack, labels, remains
+from isobox._backends.docker import hijack, labels, places, remains
 from isobox._channel.deadline import deadline
 from isobox.errors import BackendUnavailableError, SandboxLostError
 
@@ -359,7 +359,7 @@ class Engine:
     def _silent(self, what: str) -> BackendUnavailableError:
         return BackendUnavailableError(
             f"the container engine at {self.place.url} {what}",
-            fix=f"start it, or name another: {self.place.origin}",
+            fix=places.remedy(self.place, what),
             backend="docker",
         )
 

@@ -467,7 +467,9 @@ def _is_missing(said: str) -> bool:
 
 def _not_begun(why: str) -> NotBegunError:
     return NotBegunError(
-        f"the guest does not start in the container: {why}", backend="docker"
+        f"the guest does not start in the container: {why}",
+        fix=diagnosis.of_start(why),
+        backend="docker",
     )
 
 

@@ -22,8 +22,12 @@ _ONLY_PODMAN: Final = (
     "needs"
 )
 _NOT_FOUND: Final = (
-    "no container engine is found: neither DOCKER_HOST nor CONTAINER_HOST names one, "
-    "and the usual sockets are not there"
+    "no container engine is found: neither DOCKER_HOST nor CONTAINER_HOST names one"
+)
+#: What lets a user use a socket that is another's.
+PERMISSION: Final = (
+    "sudo usermod --append --groups docker $USER, and log in again (who may use the "
+    "socket is as good as root), or start a rootless engine"
 )
 
 
@@ -71,7 +75,15 @@ def find(named: str | None, environ: Mapping[str, str] = os.environ) -> Place:
     if (path := next(sockets(environ), None)) is not None:
         return Place(f"unix://{path}", path)
     reason, fix = idle(environ) or (_NOT_FOUND, _INSTALL)
-    raise BackendUnavailableError(reason, fix=fix, backend="docker")
+    tried = f"{reason}; no socket is at {', '.join(_usual(environ))}"
+    raise BackendUnavailableError(tried, fix=fix, backend="docker")
+
+
+def remedy(place: Place, said: str) -> str:
+    """Return what helps where an engine is not reached, by what was said of it."""
+    if place.is_local and "permission denied" in said.lower():
+        return PERMISSION
+    return f"start it, or name another: {place.origin}"
 
 
 def idle(environ: Mapping[str, str] = os.environ) -> tuple[str, str] | None:

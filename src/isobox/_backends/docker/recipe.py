@@ -322,7 +322,7 @@ class Recipe:
                 "read_only_root": host.pop("ReadonlyRootfs"),
                 "network": host.pop("Dns", None),
                 "hardening": {**host, "path": self._trusted_path()},
-                "rlimits": self._rlimits(),
+                "rlimits": self.rlimits(),
             }
         )
 
@@ -352,7 +352,7 @@ class Recipe:
             "sealed": [ROOT.encode()] if self.spec.read_only else [],
             "env": self.environment(),
             "pid_max": None,
-            "rlimits": self._rlimits(),
+            "rlimits": self.rlimits(),
             "linger": float(self.options.stays),
             "workload": self.user.uid,
         }
@@ -371,7 +371,8 @@ class Recipe:
         }
         return {name: os.fsencode(value) for name, value in env.items()}
 
-    def _rlimits(self) -> dict[str, int]:
+    def rlimits(self) -> dict[str, int]:
+        """Return the limits of each command, by setrlimit's names."""
         # The number of processes is the group's: by the uid it would count those
         # of other containers.
         limits = self.spec.limits

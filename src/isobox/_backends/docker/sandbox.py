@@ -157,6 +157,7 @@ class DockerShellSandbox(ShellSandbox):
             env=env,
             capabilities=_OF_SHELL,
             isolation=barriers.achieved(recipe, ability, spared=False),
+            limits=recipe.rlimits(),
             release=tenancy.release,
         )
         made.tenancy = tenancy
