@@ -391,7 +391,10 @@ class Life(Generic[LinkT]):
                 await self._engine.remove(container)
 
     async def _begun(self, container: str, key: str) -> LinkT:
-        # First of all: one that runs with nobody at its input would never end.
+        # Before that: to leave a container's input ends its next start as well, if the
+        # engine is slow to notice.
+        self._recipe.check_sources()
+        # Before the start: one that runs with nobody at its input would never end.
         stream = await self._engine.attach(container)
         try:
             await self._started(container)
@@ -401,7 +404,6 @@ class Life(Generic[LinkT]):
         return await self._told(stream, container, key)
 
     async def _started(self, container: str) -> None:
-        self._recipe.check_sources()
         if not await self._engine.start(container):
             raise _OvertakenError("another host has started it")
         await self._check_shown(container)
