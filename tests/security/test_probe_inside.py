@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.mounts import host_mounts
 
 from isobox._backends.bubblewrap.barriers import ISOLATION
 from isobox._core.isolation import DIMENSIONS
@@ -114,7 +115,7 @@ def test_its_system_calls_have_the_numbers_that_the_filter_knows():
 
 
 def test_without_a_sandbox_it_reaches_every_decoy_and_leaves_no_trace(tmp_path):
-    mounts = Path("/proc/self/mountinfo").read_text()
+    mounts = host_mounts()
     with decoys() as (host, victim):
         plan = {"host": host, "facts": {**measure.facts(), "secret_variable": SECRET}}
         found = outcomes(plan=plan, cwd=tmp_path, env={**os.environ, SECRET: "x"})
@@ -139,7 +140,7 @@ def test_without_a_sandbox_it_reaches_every_decoy_and_leaves_no_trace(tmp_path):
     }
     assert planted <= reached(found)
     assert list(tmp_path.iterdir()) == []
-    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert host_mounts() == mounts
 
 
 def test_what_was_planted_is_gone_when_its_input_ends():

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.mounts import host_mounts
 
 from isobox._linux import launch
 from isobox._linux.launching import (
@@ -184,11 +185,11 @@ def test_without_the_filter_they_would_be_roots_outside(launcher):
 @needs_root
 @needs_bwrap
 def test_the_mount_is_nosuid_and_nodev_and_unknown_to_the_host(launcher):
-    before = Path("/proc/self/mountinfo").read_text()
+    before = host_mounts()
     result = launcher.in_sandbox("grep ' /workspace ' /proc/self/mountinfo")
     options = result.stdout.split(" - ")[0].split()
     assert {"rw", "nosuid", "nodev", "idmapped"} <= set(options[5].split(","))
-    assert Path("/proc/self/mountinfo").read_text() == before
+    assert host_mounts() == before
     assert os.listdir(launcher.stage) == []
 
 

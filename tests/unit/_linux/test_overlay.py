@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.mounts import host_mounts
 
 from isobox._linux import launch, overlay, trees
 from isobox._linux.launching import (
@@ -104,10 +105,10 @@ def test_what_is_written_goes_to_the_layer(mounted):
 
 
 def test_the_host_sees_no_mount(mounted):
-    before = Path("/proc/self/mountinfo").read_text()
+    before = host_mounts()
     result = mounted.run("grep -c overlay.*lowerdir /proc/self/mountinfo")
     assert int(result.stdout) == before.count("lowerdir") + 1
-    assert Path("/proc/self/mountinfo").read_text() == before
+    assert host_mounts() == before
     assert os.listdir(mounted.state / "stage") == []
 
 
