@@ -23,7 +23,7 @@ from isobox._egress.pace import Pace
 from isobox.errors import IsoboxError, StorageError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Self
 
     from isobox._channel.places import Places
@@ -41,7 +41,7 @@ _AT_ONCE: Final = 256
 _PER_SECOND: Final = 200.0
 
 
-class Exposed(Outlet):
+class Exposed:
     """Carries connections from a port inside to a port of the host's loopback.
 
     Args:
@@ -96,7 +96,7 @@ class Exposed(Outlet):
                 code=error.errno or 0,
             ) from None
         self._listener, self.port = listener, listener.port
-        trap = self._trap = Trap(self, most=_MOST, places=self._places)
+        trap = self._trap = Trap(_Door(self._carry), most=_MOST, places=self._places)
         await trap.open()
         trap.start(partial(self._serve, listener, trap))
 
@@ -134,18 +134,13 @@ class Exposed(Outlet):
         if due:
             await anyio.sleep(due)
 
-    @override
-    async def connected(self, connection: Connection, address: str, port: int) -> None:
+    async def _carry(self, connection: Connection) -> None:
         try:
             with contextlib.suppress(*_BROKEN), collapsed():
                 async with await self._reached() as outside:
                     await join(connection, outside)
         except Exception as error:  # noqa: BLE001 - the others are served all the same
             self._failed(self._unforeseen(error))
-
-    @override
-    def asked(self, query: bytes) -> bytes | None:
-        return None
 
     async def _reached(self) -> Connection:
         op = Connect(host=_HOST, port=self._host_port, via="exposed", reach=_reach)
@@ -165,6 +160,21 @@ class Exposed(Outlet):
             f"a connection to port {self._host_port} of the host failed: "
             f"{type(error).__name__}"
         )
+
+
+class _Door(Outlet):
+    """Where connections come out that a port inside has taken."""
+
+    def __init__(self, carry: Callable[[Connection], Awaitable[None]]) -> None:
+        self._carry = carry
+
+    @override
+    async def connected(self, connection: Connection, address: str, port: int) -> None:
+        await self._carry(connection)
+
+    @override
+    def asked(self, query: bytes) -> bytes | None:
+        return None
 
 
 async def _reach(op: Connect) -> SocketConnection:
