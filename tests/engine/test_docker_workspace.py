@@ -709,8 +709,8 @@ async def test_a_host_that_died_in_its_turn_keeps_nobody_out(
         turn = f"isobox.turn.{identity}"
         mark = f"--label=isobox.turn={identity}"
         await called(engine, "create", f"--name={turn}", mark, image, "-")
-        with anyio.fail_after(2 * SOON):
-            assert await workspace.read_text("file") == "kept"
+        await until_back(workspace)
+        assert await workspace.read_text("file") == "kept"
         assert workspace.arrival.how == "restarted"
     names = (await called(engine, "ps", "-a", "--format={{.Names}}")).stdout
     assert "isobox.turn" not in names
